@@ -55,7 +55,8 @@ class Broker:
                 send beyond it fails; a dead letter beyond it is dropped and logged.
             max_octets: maximum of their octets together, by `Message.octets`; otherwise like `max_messages`.
             max_total_octets: maximum of the octets of all messages of the broker, plus 512 for each; a send beyond it
-                fails. A message for several subscribers counts once.
+                fails, a dead letter beyond it is dropped and logged. A message for several subscribers counts once; if
+                each rejects it, it becomes several dead letters, and each counts.
             max_destinations: maximum number of queues and topics in use, temporary destinations and durable
                 subscriptions; an operation that would create one more fails.
 

@@ -79,7 +79,10 @@ class EmbeddedDelivery(Delivery):
         self._core.release(self.holding, self._batch, counts=False)
 
     def reject(self, reason: str) -> None:
-        """Send the message to the dead letters, with `reason` as property `dead_letter_reason`; else like `accept`."""
+        """Send the message to the dead letters; otherwise like `accept`.
+
+        Its property `dead_letter_reason` has the reason, at most 1,000 characters of it.
+        """
         self._core.reject(self.holding, reason, self._batch)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from secrets import token_hex
@@ -49,6 +49,7 @@ from brokers.embedded.queues import (
     key_of,
     received,
     redelivered,
+    shortened,
 )
 from brokers.errors import (
     BrokerError,
@@ -204,6 +205,15 @@ class DestinationNodes:
                 f" it has {self._total.octets}, and {more} more were to be added"
             )
 
+    @contextmanager
+    def reserved(self, octets: int) -> Iterator[None]:
+        """Keep so many octets of the limit of all destinations together for what is put later."""
+        self._total.octets += octets
+        try:
+            yield
+        finally:
+            self._total.octets -= octets
+
     def _new_store(self) -> EntryStore:
         return EntryStore(self._limits.max_messages, self._limits.max_octets)
 
@@ -319,10 +329,10 @@ class EmbeddedCore:
         with self._lock:
             route = self._nodes.route(stamped, sender)
             try:
-                self._nodes.require_room(route.total_octets)
                 for outlet in route.outlets:
                     if outlet.store.excess(1, route.octets):
                         self._require_place(outlet, 1, route.octets)
+                self._nodes.require_room(route.total_octets)  # last: dead letters of expired messages take some
             except SendFailedError:
                 self._forget_unused(Batch(sender, [stamped]))
                 raise
@@ -539,9 +549,9 @@ class EmbeddedCore:
             self._decide(holding, partial(self._give_back, counts=counts), batch)
 
     def reject(self, holding: Handover, reason: str, batch: Batch | None = None) -> None:
-        """Put the message into the dead letters. Otherwise like `accept`."""
+        """Put the message into the dead letters, with at most 1,000 characters of the reason; else like `accept`."""
         with self._lock:
-            self._decide(holding, partial(self._discard, reason=reason), batch)
+            self._decide(holding, partial(self._discard, reason=shortened(reason)), batch)
 
     # --- transactions
 
@@ -562,15 +572,17 @@ class EmbeddedCore:
             _require_open(batch)
             try:
                 routes, refused = self._route_all(batch)
-                self._nodes.require_room(sum([route.total_octets for route in routes]))
                 self._require_places(routes)
+                octets = sum([route.total_octets for route in routes])
+                self._nodes.require_room(octets)
             except SendFailedError:
                 self.abort(batch)
                 raise
             batch.is_open = False
-            for holding, deed in batch.decided.items():
-                holding.batch = None
-                deed(holding)
+            with self._nodes.reserved(octets):  # from the dead letters of rejected messages
+                for holding, deed in batch.decided.items():
+                    holding.batch = None
+                    deed(holding)
             for route in routes:
                 self._nodes.put(route, self._numbers)
             self._forget_unused(batch)
@@ -706,15 +718,25 @@ class EmbeddedCore:
             self._bury(outlet.source, entry, EXPIRED)
 
     def _bury(self, source: Destination, entry: QueueEntry, reason: str) -> None:
-        """Put a message into the dead letters, or drop and log it if that is not possible."""
+        """Put a message into the dead letters, or drop and log it if that is not possible.
+
+        The entry has left its store. Reason and source of a letter are part of the overhead that each message counts in
+        the total, so that usual ones add nothing: a full broker loses no message for a word of explanation.
+        """
         if is_dead_letter_queue(source):
             events.EMBEDDED_MESSAGE_DROPPED.log(entry.message.message_id, source, reason)
             return
         letter = dead_letter(entry.message, source, reason)
+        maker, letters = self._maker_of(source), letter.destination
+        is_new = letters is not None and self._nodes.find(letters) is None
         try:
-            route = self._nodes.route(letter, self._maker_of(source))
-            self._require_places((route,))  # the total does not grow, so only the queue's limits count
+            route = self._nodes.route(letter, maker)
+            route = route._replace(total_octets=max(route.octets, entry.share.octets))
+            self._require_places((route,))
+            self._nodes.require_room(route.total_octets)  # a topic's message becomes one letter for each subscriber
         except SendFailedError as error:
+            if is_new:  # otherwise a transaction may be about to send to the same queue
+                self._forget_unused(Batch(maker, [letter]))
             events.EMBEDDED_DEAD_LETTER_DROPPED.log(letter.message_id, error)
             return
         self._nodes.put(route, self._numbers)

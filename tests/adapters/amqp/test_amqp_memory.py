@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, END
+from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, DISPOSITION, END, TRANSFER
+from amqp_kit import text
 from amqp_raw import ACCEPTED, Raw, frame
-from amqp_wire import BEGUN, OPENED, Wire, receiver, sender, source, target
-from proton import symbol, uint
+from amqp_wire import BEGUN, OPENED, Wire, flow, receiver, sender, source, target
+from broker_contract_kit import Inbox
+from calling_kit import eventually
+from proton import Described, symbol, uint, ulong
 
+from brokers import queue
 from brokers.amqp.listener import Listener, Options
 from brokers.amqp.listener.inspection import MAX_STOLEN_HANDLES
 from brokers.embedded import Broker
@@ -75,6 +79,24 @@ def test_links_that_were_refused(wire: Wire) -> None:
         wire.until(DETACH)
 
     assert growth(once, 100) < 300_000
+
+
+def test_one_reason_for_many_messages(listener: Listener, wire: Wire) -> None:
+    """A frame may reject all that was delivered: the dead letters have the beginning of its reason, and no more."""
+    letters = queue("DLQ.q")
+    with listener.broker.connect() as connection:
+        for number in range(100):
+            connection.send(text(queue("q"), f"{number}"))
+        wire.write(receiver(), flow(uint(0), uint(0), uint(100)))
+        for _ in range(100):
+            wire.until(TRANSFER)
+        rejected = Described(ulong(0x25), [Described(ulong(0x1D), [symbol("x:y"), "r" * 60_000])])
+        wire.write(frame(DISPOSITION, True, uint(0), uint(99), True, rejected))
+        eventually(lambda: listener.broker.depth(letters) == 100, "all are dead letters")
+        arrived = Inbox()
+        with connection.consume(letters, arrived):
+            reasons = {arrived.next().message.properties.value("dead_letter_reason") for _ in range(100)}
+    assert reasons == {"r" * 999 + "…"}
 
 
 def test_transactions_that_ended_on_another_link(listener: Listener) -> None:

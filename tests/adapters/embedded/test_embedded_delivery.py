@@ -24,6 +24,19 @@ from brokers import (
     topic,
 )
 from brokers.embedded import Broker
+from brokers.embedded.connection import EmbeddedDelivery, EmbeddedTransaction
+
+
+def taken(connection: Connection) -> int:
+    """Return how many octets count towards the limit of a broker, which is below a million."""
+    told = re.search(
+        r"the broker is full: .* it has (\d+),", str(connection.send(text(HUGE, "x" * 1_000_000)).exception())
+    )
+    assert told is not None
+    return int(told[1])
+
+
+HUGE = queue("huge")
 
 
 class TestExpiry(EmbeddedFixtures):
@@ -202,6 +215,96 @@ class TestLimits(EmbeddedFixtures):
             send(connection, text(ORDERS, "x" * 39_000))
             for consumer in consumers:
                 consumer.close()
+
+    def test_a_long_reason_is_cut(self, connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """It may be text of a client's, for a thousand messages at once; the log has no more of it either."""
+        inbox, letters, reason = Inbox(accept=False), queue("DLQ.orders"), "r" * 60_000
+        send(connection, text(ORDERS, "a"), text(ORDERS, "b"))
+        with connection.consume(ORDERS, inbox):
+            inbox.next().reject("r" * 1000)
+            inbox.next().reject(reason)
+        with connection.consume(letters, inbox):
+            for expected in ("r" * 1000, "r" * 999 + "…"):
+                letter = inbox.next()
+                assert letter.message.properties.value("dead_letter_reason") == expected
+                letter.reject(reason)
+        assert max(len(record.getMessage()) for record in caplog.records) < 1200
+
+    @pytest.mark.parametrize("transactional", [False, True])
+    def test_reasons_count_towards_the_limit_of_the_broker(
+        self, transactional: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The letters that are too much are dropped, which the log tells; what a transaction sends has its room."""
+        broker, inbox = Broker(max_total_octets=100_000), Inbox(accept=False)
+        with broker.connect() as connection, connection.consume(ORDERS, inbox, prefetch=200):
+            send(connection, *[text(ORDERS, "x") for _ in range(150)])
+            transaction = connection.begin()
+            if transactional:
+                transaction.send(text(queue("sent"), "x" * (100_000 - taken(connection) - 600)))
+            for delivery in [inbox.next() for _ in range(150)]:
+                assert isinstance(transaction, EmbeddedTransaction)
+                assert isinstance(delivery, EmbeddedDelivery)
+                (transaction.taking(delivery) if transactional else delivery).reject("r" * 1000)
+            transaction.commit().result(PATIENCE)
+            letters = broker.depth(queue("DLQ.orders"))
+            assert taken(connection) <= 100_000
+            assert broker.depth(queue("sent")) == transactional
+            assert 50 < letters < 150
+            assert caplog.text.count("the broker is full") == 150 - letters
+
+    def test_a_message_that_each_subscriber_rejects(self, caplog: pytest.LogCaptureFixture) -> None:
+        """It counted once, and becomes a letter for each of them: as many as there is room for."""
+        broker = Broker(max_total_octets=100_000)
+        with broker.connect() as connection:
+            inboxes = [Inbox(accept=False) for _ in range(10)]
+            consumers = [connection.consume(NEWS, each, durable_name=str(at)) for at, each in enumerate(inboxes)]
+            send(connection, text(NEWS, "n" * 30_000))
+            for each in inboxes:
+                each.next().reject("no")
+            assert broker.depth(queue("DLQ.news")) == 3
+            assert taken(connection) <= 100_000
+            assert caplog.text.count("the broker is full") == 7
+            for consumer in consumers:
+                consumer.close()
+
+    @pytest.mark.parametrize("sends", [0, 1])
+    def test_a_queue_for_a_letter_without_room(self, sends: int) -> None:
+        """It is not made, unless the transaction that rejects the message sends there."""
+        broker, letters = Broker(max_total_octets=100_000), queue("DLQ.news")
+        with broker.connect() as connection:
+            inbox, transaction = Inbox(accept=False), connection.begin()
+            with connection.consume(NEWS, inbox), connection.consume(NEWS, Inbox(accept=False)):
+                send(connection, text(NEWS, "n" * 60_000))
+                delivery = inbox.next()
+                assert isinstance(transaction, EmbeddedTransaction)
+                assert isinstance(delivery, EmbeddedDelivery)
+                transaction.taking(delivery).reject("no")
+                for _ in range(sends):
+                    transaction.send(text(letters, "sent"))
+                transaction.commit().result(PATIENCE)
+                assert (broker.has(letters), broker.depth(letters)) == (bool(sends), sends)
+
+    def test_a_full_broker_loses_nothing_for_a_usual_reason(self) -> None:
+        """Reason and destination are part of what each message counts beside its size."""
+        broker, inbox = Broker(max_total_octets=100_000), Inbox(accept=False)
+        with broker.connect() as connection, connection.consume(ORDERS, inbox, prefetch=200):
+            sent = 0
+            while connection.send(text(ORDERS, "x")).exception() is None:
+                sent += 1
+            for delivery in [inbox.next() for _ in range(sent)]:
+                delivery.reject("the order has no customer, and nobody knows whom to ask about it")
+            assert broker.depth(queue("DLQ.orders")) == sent
+            assert taken(connection) <= 100_000
+
+    def test_dead_letters_of_expired_messages_count(self, clock: SetClock) -> None:
+        """Also those that a send makes, which then has less room: here by the long name of their queue."""
+        broker, long = Broker(clock=clock, max_total_octets=20_000, max_messages=4), queue("q" * 3000)
+        with broker.connect() as connection:
+            send(connection, *[replace(text(long, "x"), expiration=clock.now + 10) for _ in range(4)])
+            clock.now += 20
+            last = connection.send(text(long, "x" * (20_000 - taken(connection) - 700)))
+            assert "the broker is full" in str(last.exception())
+            assert taken(connection) <= 20_000
 
     @pytest.mark.parametrize("how", ["ended", "closed", "subscriber", "durable"])
     def test_what_is_forgotten_makes_room(self, how: str) -> None:
