@@ -127,7 +127,6 @@ UNAUTHORIZED: Final = "amqp:unauthorized-access"
 PRECONDITION: Final = "amqp:precondition-failed"
 INVALID: Final = "amqp:invalid-field"
 DECODE: Final = "amqp:decode-error"
-INTERNAL: Final = "amqp:internal-error"
 
 MAX_NAME_CHARACTERS: Final = 1024
 """Maximum number of characters of an address."""
