@@ -28,10 +28,10 @@ from soapjms.protocol.names import FailureReason, SoapVersion
 from soapjms.protocol.wsa import stated_action
 from soapjms.protocol.wsdl import Port
 from soapjms.zeep.attachments import ARGUMENT, Enclosures, apart, packed
-from soapjms.zeep.bare import is_bare, sendable, value_in
+from soapjms.zeep.bare import is_bare, value_in
 from soapjms.zeep.checks import keep_empty, misfit
 from soapjms.zeep.clients import ClientEndpoints, OutgoingRequest
-from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTransportError
+from soapjms.zeep.errors import ArgumentsError, JmsFaultError, JmsTransportError, reason_of
 from soapjms.zeep.ports import PORT, BindingPlace, address_of, place_of
 from soapjms.zeep.repairs import repair
 
@@ -124,9 +124,10 @@ class JmsBinding:
         return made
 
     def resolve(self, definitions: Any) -> None:
-        """Let zeep resolve the references of the binding, with repaired types that lose no values."""
-        repair(definitions.types)
+        """Let zeep resolve the references of the binding, then repair the types, so that they lose no values."""
         super().resolve(definitions)  # type: ignore[misc]
+        operations = self.all().values()  # type: ignore[attr-defined]
+        repair(definitions.types, [message for each in operations for message in (each.input, each.output)])
 
     def process_service_port(self, xmlelement: etree._Element, force_https: bool = False) -> dict[str, Any]:
         """Return the options of a port's services: the address, and the element to read the rest from."""
@@ -159,15 +160,6 @@ class JmsBinding:
         endpoints = _endpoints(client)
         outgoing = self._outgoing(endpoints, client, options, operation, args, kwargs)
         return self._result(client, operation, await endpoints.call_async(outgoing))
-
-    def _create(self, operation: str, args: Any, kwargs: Any, client: Any = None, options: Any = None) -> Any:
-        """Let zeep make the envelope of a message in a form that it can write; `create_message` calls this too."""
-        made, own = self, self.get(operation)  # type: ignore[attr-defined]
-        writable = sendable(own.input)
-        if writable is not own.input:
-            made, own = copy.copy(self), copy.copy(own)
-            own.input, made._operations = writable, {operation: own}  # type: ignore[attr-defined]
-        return super(JmsBinding, made)._create(operation, args, kwargs, client=client, options=options)  # type: ignore[misc]
 
     def _outgoing(
         self, endpoints: ClientEndpoints, client: Any, options: Mapping[str, Any], name: str, args: Any, kwargs: Any
@@ -209,11 +201,11 @@ class JmsBinding:
         plain = copy.copy(client)
         plain.plugins, plain.wsse = [], None
         try:
-            envelope, headers = self._create(operation.name, args, kwargs, client=plain, options=options)
+            envelope, headers = self._create(operation.name, args, kwargs, client=plain, options=options)  # type: ignore[attr-defined]
         except zeep.exceptions.Error:
             raise
-        except Exception as error:  # zeep's types raise any error of Python for a value of another type
-            raise _wrong_arguments(operation, str(error)) from error
+        except Exception as error:  # zeep's types raise any error of Python for values that do not fit
+            raise _wrong_arguments(operation, reason_of(error)) from error
         return envelope, headers
 
     # Responses

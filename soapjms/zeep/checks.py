@@ -1,5 +1,7 @@
-"""Checks of a body against the WSDL that zeep does not make: it accepts any element as the response, writes any value
-for a number, and reads an invalid number as None. For people who move money that is too little.
+"""Checks of an envelope against the WSDL that zeep does not make.
+
+zeep accepts any element as the response, writes any text for a number, reads an invalid number as None, and 1_000 as a
+thousand. For people who move money that is too little.
 
 zeep also reads an empty text as None, which `keep_empty` repairs: an empty element, one with xsi:nil, and a missing
 one are three different things.
@@ -7,25 +9,24 @@ one are three different things.
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import zeep.exceptions
 from lxml import etree
 from zeep.utils import qname_attr
 from zeep.wsdl.messages import DocumentMessage
-from zeep.xsd import AnySimpleType, AnyURI, Base64Binary, ComplexType, Element, Group, HexBinary, String
+from zeep.xsd import AnySimpleType, Base64Binary, ComplexType, Element, Group
 from zeep.xsd.elements.indicators import Indicator
-from zeep.xsd.types.collection import UnionType
+from zeep.xsd.types.collection import ListType, UnionType
 
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.uri.redact import quoted
+from soapjms.zeep.simple_types import has_form_of, name_of
 
 _XSI_TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"
 _XSI_NIL: Final = "{http://www.w3.org/2001/XMLSchema-instance}nil"
-_TEXTS: Final = (String, AnyURI, Base64Binary, HexBinary)
-"""Types for which an empty text is a value; types derived from them by restriction are subclasses."""
 _SIMPLE_CONTENT: Final = "_value_1"
 """zeep's name for the text of an element with attributes and without child elements."""
 
@@ -33,8 +34,9 @@ _SIMPLE_CONTENT: Final = "_value_1"
 def misfit(root: etree._Element, message: Any) -> str | None:
     """Say where the body of an envelope does not fit a message of the WSDL, or return None if it fits.
 
-    Checked are the name of the element (except in RPC responses, where it is arbitrary), and the text of elements of
-    simple types, including those named by xsi:type. Attributes, facets, empty elements and wildcards are not checked.
+    Checked are the name of the element (except in RPC responses, where it is arbitrary), and the texts of attributes
+    and of elements of simple types, including those named by xsi:type, in the body and in declared headers. Facets
+    and wildcards are not checked.
 
     Args:
         root: the envelope.
@@ -48,7 +50,9 @@ def misfit(root: etree._Element, message: Any) -> str | None:
     is_named = isinstance(message, DocumentMessage) and not message._is_body_wrapped
     if is_named and (content is None or content.tag != wanted.qname.text):
         return f"it holds {'nothing' if content is None else content.tag!s}; the WSDL says {wanted.qname.text}"
-    return next((said for node, type_ in _values_in_body(body, message) if (said := _text_misfit(node, type_))), None)
+    header = next(root.iterchildren("{*}Header"), None)
+    values = chain(() if header is None else _values_in_header(header, message), _values_in_body(body, message))
+    return next((said for node, type_ in values if (said := _value_misfit(node, type_))), None)
 
 
 def keep_empty(root: etree._Element, message: Any) -> None:
@@ -68,14 +72,14 @@ def keep_empty(root: etree._Element, message: Any) -> None:
 
 
 def _has_empty(type_: Any) -> bool:
-    """Say whether an empty text is a valid value of a simple type."""
+    """Say whether an empty text is a valid value of a simple type that is not a list."""
     if isinstance(type_, UnionType):
         return any(map(_has_empty, type_.item_types))
-    return isinstance(type_, _TEXTS) or type(type_) is AnySimpleType
+    return isinstance(type_, AnySimpleType) and not isinstance(type_, ListType) and has_form_of("", type_)
 
 
 def _values_in_body(body: etree._Element, message: Any) -> Iterator[tuple[etree._Element, Any]]:
-    """Yield the elements of simple types in a body, each with its type."""
+    """Yield the elements in a body whose types are known, each with its type."""
     if message.body is None:
         return
     content = body if message._is_body_wrapped else next(body.iterchildren(etree.Element), None)
@@ -106,7 +110,7 @@ class _Types:
             return None
 
     def member(self, type_: Any, tag: str) -> Any:
-        """Return the type of a child by its name, or None; as in zeep, the namespace may be missing."""
+        """Return zeep's element for a child by its name, or None; as in zeep, the namespace may be missing."""
         members = self._members.get(type_)
         if members is None:
             members = self._members[type_] = _members(type_)
@@ -114,8 +118,8 @@ class _Types:
 
 
 def _members(type_: Any) -> Mapping[str, Any]:
-    """Return the types of elements by name, and under `{*}local` for children without a namespace."""
-    found = {each.qname.text: each.type for _, member in type_.elements_nested for each in _elements(member)}
+    """Return zeep's elements by name, and under `{*}local` for children without a namespace."""
+    found = {each.qname.text: each for _, member in type_.elements_nested for each in _elements(member)}
     return {f"{{*}}{etree.QName(name).localname}": inner for name, inner in found.items()} | found
 
 
@@ -125,13 +129,14 @@ def _values(node: etree._Element, type_: Any, types: _Types) -> Iterator[tuple[e
     if isinstance(type_, AnySimpleType):
         yield node, type_
     elif isinstance(type_, ComplexType):
+        yield node, type_
         content = types.member(type_, _SIMPLE_CONTENT)
         if content is not None:
-            yield node, content
+            yield node, content.type
         for child in node.iterchildren(etree.Element):
             inner = types.member(type_, str(child.tag))
-            if inner is not None:
-                yield from _values(child, inner, types)
+            if inner is not None and not (inner.default and child.text is None):  # else it has the default value
+                yield from _values(child, inner.type, types)
 
 
 def _elements(member: Any) -> Iterator[Any]:
@@ -144,23 +149,23 @@ def _elements(member: Any) -> Iterator[Any]:
             yield from _elements(each)
 
 
-def _text_misfit(node: etree._Element, type_: Any) -> str | None:
-    if node.find(XOP_INCLUDE) is not None and not isinstance(type_, Base64Binary):
-        return f"{_path(node)} must be of type {_name(type_)}, got an attachment"
-    if node.text is None:
+def _value_misfit(node: etree._Element, type_: Any) -> str | None:
+    if isinstance(type_, ComplexType):
+        return _attribute_misfit(node, type_)
+    if node.find(XOP_INCLUDE) is not None:
+        fits = isinstance(type_, Base64Binary)
+        return None if fits else f"{_path(node)} must be of type {name_of(type_)}, got an attachment"
+    if node.get(_XSI_NIL) in ("true", "1") or has_form_of(node.text or "", type_):
         return None
-    try:
-        if isinstance(type_, Base64Binary):  # zeep would drop invalid characters
-            b64decode("".join(node.text.split()), validate=True)
-        else:
-            type_.pythonvalue(node.text)
-    except Exception:  # zeep's types raise any error of Python for a text of another type
-        return f"{_path(node)} must be of type {_name(type_)}, got {quoted(node.text)}"
+    return f"{_path(node)} must be of type {name_of(type_)}, got {quoted(node.text or '')}"
+
+
+def _attribute_misfit(node: etree._Element, type_: Any) -> str | None:
+    for name, each in type_.attributes if node.attrib else ():
+        text = node.get(each.qname.text) if each.name else None
+        if text is not None and not has_form_of(text, each.type):
+            return f"{_path(node)}.{name} must be of type {name_of(each.type)}, got {quoted(text)}"
     return None
-
-
-def _name(type_: Any) -> str:
-    return str(type_.name or type(type_).__name__)
 
 
 def _path(node: etree._Element) -> str:

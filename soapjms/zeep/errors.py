@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -24,6 +25,15 @@ class JmsTimeoutError(JmsTransportError, CallTimeoutError):
 
 class ArgumentsError(UsageError, TypeError):
     """The arguments of an operation do not fit its types; the message has the signature."""
+
+
+_TOO_MANY: Final = re.compile(r"__init__\(\) takes at most (\d+) positional arguments? \((\d+) given\)")
+
+
+def reason_of(error: Exception) -> str:
+    """Return why zeep could not make a message of values, without the names of its own functions."""
+    found = _TOO_MANY.fullmatch(str(error))
+    return f"it takes at most {found[1]} values by position, got {found[2]}" if found else str(error)
 
 
 def failure(error: CallFailedError) -> JmsTransportError:

@@ -1,18 +1,21 @@
-"""Schema types in which zeep takes an empty text, 0 or False as missing: choices and unions, repaired in place.
+"""Schema types with which zeep changes or loses values, repaired in place.
 
-zeep drops these values of elements in an `xs:choice` when it writes and when it reads: a price of 0 is lost. An empty
-element whose type is a union becomes None, or the word None.
+zeep takes an empty text, 0 or False in an `xs:choice` as missing when it writes and when it reads: a price of 0 is
+lost. An empty element whose type is a union becomes None, or the word None. For the simple types see
+`simple_types.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lxml import etree
-from zeep.xsd import AnySimpleType, ComplexType, Element, Group
+from zeep.xsd import AnySimpleType, Attribute, ComplexType, Element, Group
 from zeep.xsd.elements.indicators import Choice, Indicator
 from zeep.xsd.types.collection import UnionType
+
+from soapjms.zeep.simple_types import WrittenAttribute, written_type
 
 
 class WholeChoice(Choice):
@@ -62,24 +65,44 @@ class WholeUnion(UnionType):
         return super().parse_xmlelement(xmlelement, *context, **options)
 
 
-def repair(schema: Any) -> None:
-    """Repair all choices and unions in the types of a WSDL, which zeep has resolved. Idempotent."""
+def repair(schema: Any, messages: Iterable[Any] = ()) -> None:
+    """Repair all types of a WSDL, which zeep has resolved. Idempotent.
+
+    Args:
+        schema: zeep's schema of the WSDL.
+        messages: the inputs and outputs of operations; zeep makes elements of their own for them.
+    """
     seen: set[int] = set()
-    waiting = [*schema.types, *(type_ for each in schema.elements for type_ in _types_in(each))]
+    own = (element for each in messages if each is not None for element in (each.body, each.header))
+    elements = [*schema.elements, *(each for each in own if each is not None)]
+    waiting = [*schema.types, *(type_ for each in elements for type_ in _types_in(each))]
     while waiting:
         type_ = waiting.pop()
         if id(type_) in seen:
             continue
         seen.add(id(type_))
-        if type(type_) is UnionType:
-            type_.__class__ = WholeUnion
-        elif isinstance(type_, ComplexType) and not isinstance(type_, AnySimpleType):
+        _make_whole(type_)
+        if isinstance(type_, ComplexType) and not isinstance(type_, AnySimpleType):
+            _repair_attributes(type_)
             waiting.extend(each for _, member in type_.elements_nested for each in _types_in(member))
 
 
+def _make_whole(type_: Any) -> None:
+    if type(type_) is UnionType:
+        type_.__class__ = WholeUnion
+
+
+def _repair_attributes(type_: ComplexType) -> None:
+    for _, each in type_.attributes:
+        if type(each) is Attribute:
+            each.__class__, each.type = WrittenAttribute, written_type(each.type)
+
+
 def _types_in(member: Any) -> Iterator[Any]:
-    """Yield the types of the elements in a member of a type, and repair the choices in it."""
+    """Yield the types of the elements in a member of a type, and repair the choices and simple types in it."""
     if isinstance(member, Element):
+        _make_whole(member.type)
+        member.type = written_type(member.type)
         yield member.type
     elif isinstance(member, Indicator):
         if type(member) is Choice:

@@ -17,7 +17,7 @@ from zeep.xsd.types.builtins import Base64Binary, Boolean
 
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import UsageError
-from soapjms.zeep.bare import LISTS
+from soapjms.zeep.simple_types import LISTS, has_form_of, name_of
 
 FORMS: Final = "NAME=VALUE, NAME:=JSON or NAME=@FILE; NAME is a path such as item.article or item.1.article"
 BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "1": True, "false": False, "0": False}
@@ -199,12 +199,10 @@ def _member(type_: ComplexType, name: str, value: Any, path: str) -> Any:
 
 
 def _simple(type_: Any, text: str, path: str) -> Any:
-    try:
-        if isinstance(type_, Boolean):
-            return BOOLEANS[text.strip()]
-        if isinstance(type_, Base64Binary):
-            return type_.pythonvalue("".join(text.split()))
-        return type_.pythonvalue(text)
-    except Exception:  # zeep's types raise any error of Python for a text of another type
-        name = str(type_.name or type(type_).__name__)
-        raise UsageError(f"{path} must be of type {name}, got {text!r}") from None
+    if not has_form_of(text, type_):
+        raise UsageError(f"{path} must be of type {name_of(type_)}, got {text!r}")
+    if isinstance(type_, Boolean):
+        return BOOLEANS[text.strip()]
+    if isinstance(type_, Base64Binary):
+        return type_.pythonvalue("".join(text.split()))
+    return type_.pythonvalue(text)

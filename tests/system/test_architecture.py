@@ -18,7 +18,7 @@ PROTOCOL = ROOT / "soapjms" / "protocol"
 PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
 
 ORDER = (
-    "names errors text limits content xml uri values properties wsdl envelope wsa "
+    "names errors text limits content xml simple_types uri values properties wsdl envelope wsa "
     "attachments record exchange received_message assertions mep message_parts requesting responding senders repetition"
 ).split()
 INSIDE_ASSERTIONS = (

@@ -144,12 +144,14 @@ def test_there_and_back(kind: str, value: Any, arrives: Any, text: str, tmp_path
     ("kind", "value", "said"),
     [
         ("gYear", (-26, None), "price must be of type gYear, got '-026'"),
-        ("gYear", 2026, "cannot unpack"),
+        ("gYear", (2026,), "price must be of type gYear, got (2026,)"),
+        ("gYear", 26, "price must be of type gYear, got '26'"),
         ("gYear", (2026, ZoneInfo("Europe/Berlin")), "the time zone Europe/Berlin has no fixed offset"),
         ("gMonth", "3", "price must be of type gMonth, got '3'"),
         ("gDay", "---1", "price must be of type gDay, got '---1'"),
         ("numbers", ["a"], "price must be of type"),
-        ("numbers", 7, "not iterable"),
+        ("numbers", {"a": 7}, "got {'a': 7}"),
+        ("numbers", 7.5, "got '7.5'"),
         ("int", "x", "price must be of type int, got 'x'"),
     ],
 )

@@ -43,12 +43,12 @@ def path(tmp_path: Path) -> Path:
     ("work", "said"),
     [
         ({"year": "abc"}, r"hang: hang\.work\.year must be of type int, got 'abc'; it takes: work: ns0:Work"),
-        ({"year": True}, r"hang\.work\.year must be of type int, got 'True'"),
+        ({"year": True}, r"hang\.work\.year must be of type int, got 'true'"),
         ({"year": 18.89}, r"hang\.work\.year must be of type int, got '18\.89'"),
         ({"year": "9" * 1000 + "!"}, r"hang\.work\.year must be of type int, got '9+…?'?…?"),
         ({"year": 1, "sold": "1889-13-01"}, r"hang\.work\.sold must be of type date, got '1889-13-01'"),
-        ({"year": 1, "sold": 5}, "hang: 'int' object has no attribute '(strftime|year)'; it takes"),
-        ({"year": 1, "scan": 5}, "hang: a bytes-like object is required"),
+        ({"year": 1, "sold": 5}, r"hang: hang\.work\.sold must be of type date, got '5'; it takes"),
+        ({"year": 1, "scan": 5}, r"hang: hang\.work\.scan must be of type base64Binary, got '5'; it takes"),
         ({"year": 1, "scan": "abcde"}, r"hang\.work\.scan must be of type base64Binary, got 'abcde'"),
         ({"year": 1, "scan": "abcd!"}, r"hang\.work\.scan must be of type base64Binary, got 'abcd!'"),
         (5, "hang: .*; it takes: work: ns0:Work"),
@@ -136,7 +136,7 @@ WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5)
         (("7.5", "2026-01-02T03:04:05"), None),
         (("7,5", "2026-01-02T03:04:05"), "amount must be of type decimal, got '7,5'"),
         (("7.5", "yesterday"), "when must be of type dateTime, got 'yesterday'"),
-        (("", "2026-01-02T03:04:05"), None),
+        (("", "2026-01-02T03:04:05"), "amount must be of type decimal, got ''"),
     ],
 )
 @pytest.mark.parametrize("style", ["rpc", "document"])
@@ -154,7 +154,7 @@ def test_other_styles(
             client.service.pay(amount="much", when=WHEN)
         if wrong is None:
             found = client.service.pay(amount="7.5", when=WHEN)
-            assert (str(found.amount), found.when) == (said[0] or "None", WHEN)
+            assert (str(found.amount), found.when) == (said[0], WHEN)
         else:
             with pytest.raises(JmsTransportError, match=f"the response to pay does not fit the WSDL: .*{wrong}"):
                 client.service.pay(amount=7, when=WHEN)

@@ -28,9 +28,10 @@ from soapjms.reply import Reply
 from soapjms.service.request import Request
 from soapjms.service.typed.signature import element_names
 from soapjms.zeep.attachments import Enclosures, replaced
-from soapjms.zeep.bare import once, sendable, value_of
+from soapjms.zeep.bare import value_of
 from soapjms.zeep.checks import keep_empty, misfit
 from soapjms.zeep.description import PortDescription
+from soapjms.zeep.errors import ArgumentsError, reason_of
 
 SOAP_NAMESPACES: Final = frozenset(version.namespace for version in SoapVersion)
 
@@ -191,12 +192,12 @@ def reply_with(result: Any, version: SoapVersion, described: PortDescription, op
         enclosed.fill_in(root, spelled_out=False)
         contents = {} if lazy else {each.reference: each for each in enclosed.attachments if each.content_id}
         problem = misfit(root, message) or _misfit(root, described, message, contents)
-    except zeep.exceptions.ValidationError as error:
+    except (zeep.exceptions.ValidationError, ArgumentsError) as error:
         raise _unfit_answer(operation, str(error), described) from None
     except (UsageError, OSError):
         raise
-    except Exception as error:  # zeep's types raise any Python error for a value of another type
-        raise _unfit_answer(operation, f"{type(error).__name__}: {error}", described) from None
+    except Exception as error:  # zeep's types raise any Python error for values that do not fit
+        raise _unfit_answer(operation, reason_of(error), described) from None
     if problem is not None:
         raise _unfit_answer(operation, problem, described)
     return Reply(root, enclosed.attachments, properties=reply.properties)
@@ -230,7 +231,7 @@ def _rendered(enclosed: Enclosures, reply: Reply, version: SoapVersion, message:
     """Let zeep write the message, and put it into an envelope of the request's version."""
     arguments, values = _arguments(enclosed.marked(reply.content), message.body.type)
     headers = dict(reply.headers) if isinstance(reply.headers, Mapping) else list(reply.headers)
-    made = as_envelope(sendable(message).serialize(*arguments, **values, _soapheaders=headers).content)
+    made = as_envelope(message.serialize(*arguments, **values, _soapheaders=headers).content)
     root = wrap(None, version)
     body = root[0]
     if made.header is not None:
@@ -259,12 +260,11 @@ def element_with(
     """
     holder = etree.Element("holder")
     try:
-        writable = once(element)
-        writable.render(holder, writable(*arguments, **values))
+        element.render(holder, element(*arguments, **values))
         problem = described.misfit(holder[0])
-    except Exception as error:  # zeep's types raise any Python error for a value of another type
+    except Exception as error:  # zeep's types raise any Python error for values that do not fit
         raise UsageError(
-            f"{what} does not fit the WSDL: {error}; it takes: {_signature(element, described)}"
+            f"{what} does not fit the WSDL: {reason_of(error)}; it takes: {_signature(element, described)}"
         ) from error
     if problem is not None:
         raise UsageError(f"{what} does not fit the WSDL: {problem}; it takes: {_signature(element, described)}")
@@ -284,12 +284,20 @@ def _arguments(value: Any, type_: Any) -> tuple[list[Any], dict[str, Any]]:
         return [value], {}
     names = element_names(type_)
     if len(names) == 1 and not type_.attributes:
+        if isinstance(value, dict) and list(value) == names and not _may_hold(type_, names[0]):
+            raise ArgumentsError(f"the value of {names[0]} must be returned itself, not in a dict, got {value!r}")
         return [], {names[0]: value}
     if isinstance(value, CompoundValue):
         return [], dict(value.__values__)
     if value is None or isinstance(value, dict):
         return [], dict(value or {})
-    raise TypeError(f"the value must be a dict of the elements by name, got {value!r}")
+    raise ArgumentsError(f"the value must be a dict of the elements by name, got {value!r}")
+
+
+def _may_hold(type_: Any, name: str) -> bool:
+    """Say whether the only element of a type may have a member of its own name."""
+    inner = type_.elements[0][1].type
+    return isinstance(inner, ComplexType) and name in dict((*inner.elements, *inner.attributes))
 
 
 def _misfit(

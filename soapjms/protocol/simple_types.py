@@ -1,0 +1,97 @@
+"""The simple types of XML Schema: the form that a text of a built-in type has, and the texts of Python's own values.
+
+Facets, such as ranges and patterns, are not here, nor are types whose texts have any form.
+
+Spec: XML Schema 1.0 Part 2 3.2, 3.3.13, 4.3.6.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any, Final
+
+_ZONE: Final = r"(?:Z|[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00))?"
+_YEAR: Final = r"-?(?:[1-9]\d{3,}|0\d{3})"
+_MONTH: Final = r"(?:0[1-9]|1[0-2])"
+_DAY: Final = r"(?:0[1-9]|[12]\d|3[01])"
+_TIME: Final = r"(?:(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?|24:00:00(?:\.0+)?)"
+_DECIMAL: Final = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)"
+_FLOATING: Final = rf"{_DECIMAL}(?:[eE][+-]?\d+)?|-?INF|NaN"
+
+FORMS: Final[Mapping[str, re.Pattern[str]]] = {
+    name: re.compile(form, re.ASCII)
+    for name, form in {
+        "boolean": "true|false|1|0",
+        "integer": r"[+-]?\d+",
+        "decimal": _DECIMAL,
+        "float": _FLOATING,
+        "double": _FLOATING,
+        "duration": r"-?P(?=[\dT])(?:\d+Y)?(?:\d+M)?(?:\d+D)?(?:T(?=\d)(?:\d+H)?(?:\d+M)?(?:\d+(?:\.\d+)?S)?)?",
+        "dateTime": f"{_YEAR}-{_MONTH}-{_DAY}T{_TIME}{_ZONE}",
+        "time": f"{_TIME}{_ZONE}",
+        "date": f"{_YEAR}-{_MONTH}-{_DAY}{_ZONE}",
+        "gYearMonth": f"{_YEAR}-{_MONTH}{_ZONE}",
+        "gYear": f"{_YEAR}{_ZONE}",
+        "gMonthDay": f"--{_MONTH}-{_DAY}{_ZONE}",
+        "gMonth": f"--{_MONTH}{_ZONE}",
+        "gDay": f"---{_DAY}{_ZONE}",
+        "hexBinary": r"(?:[\da-fA-F]{2})*",
+    }.items()
+}
+"""The form of a text, by the name of the type. Types derived from these by restriction have the same form."""
+
+WHITE_SPACE: Final = " \t\r\n"
+"""The characters that may stand around a text that has a form."""
+
+_NOT_IN_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def has_form(text: str, name: str) -> bool:
+    """Say whether a text has the form of a type of `FORMS`."""
+    return FORMS[name].fullmatch(text.strip(WHITE_SPACE)) is not None
+
+
+def uncarried_character(text: str) -> str | None:
+    """Return the first character of a text that XML cannot hold, or None.
+
+    Spec: XML 1.0 2.2.
+    """
+    found = _NOT_IN_XML.search(text)
+    return found and found[0]
+
+
+def decimal_text(value: Any) -> str:
+    """Write a number without an exponent, as xs:decimal wants it.
+
+    Raises:
+        ArithmeticError: it is no number.
+    """
+    return f"{Decimal(str(value)):f}"
+
+
+def _floating_text(value: Any) -> str:
+    text = str(value)
+    return text if math.isfinite(value) else {"inf": "INF", "-inf": "-INF"}.get(text, "NaN")
+
+
+_WRITERS: Final[Sequence[tuple[type, Callable[[Any], str]]]] = (
+    (str, str.__str__),
+    (bool, lambda value: str(value).lower()),
+    (Integral, lambda value: str(int(value))),
+    (Decimal, decimal_text),
+    (Real, _floating_text),
+    (datetime, lambda value: value.isoformat().replace("+00:00", "Z")),
+    (date, date.isoformat),
+    (time, lambda value: value.isoformat().replace("+00:00", "Z")),
+)
+"""The types of Python whose values have a text, and how to write it; the first that fits counts."""
+
+
+def text_of(value: object) -> str | None:
+    """Write a value in the type of XML Schema that its own type corresponds to; None if there is no such type."""
+    return next((write(value) for kind, write in _WRITERS if isinstance(value, kind)), None)

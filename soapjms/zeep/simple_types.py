@@ -1,0 +1,209 @@
+"""Simple types: how values are written as text, and whether a text has the form of its type.
+
+zeep writes any value for any type, among them an object as its repr, True for "no", and a number with an exponent for
+xs:decimal; it cannot write octets in hexadecimal or lists of names, and 4.2 knows only the time zones of pytz. Values
+of a message of a simple type it writes twice. So the types of a WSDL become `WrittenType`, see `repairs.py`. What is
+written is checked in `checks.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from numbers import Real
+from typing import Any, Final, cast
+from uuid import UUID
+
+import zeep.exceptions
+from lxml import etree
+from zeep.xsd import AnyObject, AnySimpleType, Attribute
+from zeep.xsd.types.any import AnyType
+from zeep.xsd.types.builtins import (
+    IDREFS,
+    Base64Binary,
+    Decimal,
+    Duration,
+    Entities,
+    HexBinary,
+    Integer,
+    NmTokens,
+    String,
+    gDay,
+    gMonth,
+    gMonthDay,
+    gYear,
+    gYearMonth,
+)
+from zeep.xsd.types.collection import ListType, UnionType
+
+from soapjms.protocol.simple_types import FORMS, decimal_text, has_form, text_of, uncarried_character
+from soapjms.protocol.text import shown
+from soapjms.zeep.errors import ArgumentsError
+
+_OCTETS: Final = (bytes, bytearray, memoryview)
+_NAMES: Final = (NmTokens, IDREFS, Entities)
+LISTS: Final = (ListType, *_NAMES)
+"""Types whose values may be lists."""
+
+_GREGORIAN: Final = (gDay, gMonth, gMonthDay, gYear, gYearMonth)
+_ONE_DIGIT: Final = re.compile(r"^--(?=\d$)")
+_UNNAMED: Final = "_value_"
+"""Start of zeep's names for the text of an element with attributes, and for repeated groups."""
+
+
+# Writing
+
+
+def _gregorian(value: Any, type_: Any) -> str:
+    """Write a value such as (2026, 3, None); zeep writes months with one digit, and 4.2 no time zones of Python."""
+    *numbers, zone = value
+    return _ONE_DIGIT.sub("--0", _zeeps(type_, (*numbers, None))) + _zone(zone)
+
+
+def _zone(zone: datetime.tzinfo | None) -> str:
+    if zone is None:
+        return ""
+    offset = zone.utcoffset(None)
+    if offset is None:
+        raise ValueError(f"the time zone {zone} has no fixed offset")
+    minutes = int(offset.total_seconds()) // 60
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}" if minutes else "Z"
+
+
+def _zeeps(type_: Any, value: Any) -> str:
+    """Return the text that zeep itself writes."""
+    kind: Any = next(each for each in type(type_).__mro__ if not issubclass(each, WrittenType))
+    return str(kind.xmlvalue(type_, value))
+
+
+_WRITERS: Final[Sequence[tuple[Any, Any, Callable[[Any, Any], str | None]]]] = (
+    (object, (str, type(None)), lambda text, _: text_of(text or "")),
+    (Duration, (datetime.timedelta, *Duration.accepted_types), lambda value, type_: _zeeps(type_, value)),
+    (_GREGORIAN, tuple, _gregorian),
+    (Base64Binary, _OCTETS, lambda octets, _: b64encode(octets).decode("ascii")),
+    (HexBinary, _OCTETS, lambda octets, _: octets.hex().upper()),
+    (String, bytes, lambda octets, _: octets.decode("utf-8")),
+    (_NAMES, (list, tuple), lambda names, _: " ".join(written(each, String()) for each in names)),
+    (ListType, (list, tuple), lambda items, type_: " ".join(written(each, type_.item_type) for each in items)),
+    (String, UUID, lambda identity, _: str(identity)),
+    (Integer, object, lambda number, _: text_of(number)),
+    (Decimal, Real, lambda number, _: decimal_text(number)),
+    (object, object, lambda value, _: text_of(value)),
+)
+"""XML types, Python types, and how to write such a value; None if it is not written. The first row that fits counts."""
+
+
+def written(value: Any, type_: Any) -> str:
+    """Return the text of a value, which may not have the form of the type.
+
+    Raises:
+        ValueError: such a value has no text; the error is empty, or says more than that.
+    """
+    if isinstance(type_, UnionType) and type_.item_class is not None:
+        type_ = type_.item_class()
+    write = next(write for types, kinds, write in _WRITERS if isinstance(type_, types) and isinstance(value, kinds))
+    text = write(value, type_)
+    if text is None:
+        raise ValueError
+    if (character := uncarried_character(text)) is not None:
+        raise ValueError(f"XML cannot hold the character {character!r}")
+    return text
+
+
+class WrittenType(AnyType):
+    """A mixin for zeep's types: it writes values as `written` does, once, and names the element in errors."""
+
+    def __call__(self, value: Any = None) -> Any:
+        """Return the value, which `render` writes."""
+        return value
+
+    def xmlvalue(self, value: Any) -> str:
+        """Return the text of a value."""
+        return written(value, self)
+
+    def render(self, node: etree._Element, value: Any, xsd_type: Any = None, render_path: Any = None) -> None:
+        """Write a value into an element.
+
+        Raises:
+            ArgumentsError: the value cannot be one of this type.
+        """
+        if isinstance(value, AnyObject):
+            value = AnyObject(written_type(value.xsd_type), value.value)
+        with _naming(render_path or [etree.QName(node).localname], self, value):
+            super().render(node, value, xsd_type, render_path)
+
+
+class WrittenAttribute(Attribute):
+    """An attribute that is named in errors about its value."""
+
+    def render(self, parent: etree._Element, value: Any, render_path: Any = None) -> None:
+        """Write a value into an attribute.
+
+        Raises:
+            ArgumentsError: the value cannot be one of its type.
+        """
+        with _naming(render_path or [self.name], self.type, value):
+            super().render(parent, value, render_path)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _naming(path: Sequence[str], type_: Any, value: Any) -> Iterator[None]:
+    try:
+        yield
+    except (ArgumentsError, zeep.exceptions.Error):  # of an element within this one
+        raise
+    except Exception as error:  # values of other types raise any error of Python
+        why = f": {error}" if isinstance(error, ValueError) and str(error) else ""
+        place = ".".join(each for each in path if not each.startswith(_UNNAMED))
+        raise ArgumentsError(f"{place} must be of type {name_of(type_)}, got {shown(value)}{why}") from error
+
+
+def written_type(type_: Any) -> Any:
+    """Return a type that writes its values well: a copy of a simple type or xs:anyType; others are returned as is."""
+    if isinstance(type_, WrittenType) or not (isinstance(type_, AnySimpleType) or type(type_) is AnyType):
+        return type_
+    made, kind = copy.copy(type_), cast(Any, type(type_))
+    made.__class__ = _writing(kind)
+    return made
+
+
+@lru_cache(maxsize=256)
+def _writing(kind: Any) -> Any:
+    return type(kind.__name__, (WrittenType, kind), {"__module__": kind.__module__})
+
+
+# Texts
+
+
+def has_form_of(text: str, type_: Any) -> bool:
+    """Say whether a text is one of a simple type, and can be read; facets do not count."""
+    if isinstance(type_, ListType):
+        return all(has_form_of(each, type_.item_type) for each in text.split())
+    if isinstance(type_, UnionType):
+        return any(has_form_of(text, each) for each in type_.item_types)
+    name = "base64Binary" if isinstance(type_, Base64Binary) else _form_name(cast(Any, type(type_)))
+    try:
+        if name == "base64Binary":  # zeep would drop invalid characters
+            b64decode("".join(text.split()), validate=True)
+        elif name is not None:
+            return has_form(text, name) and type_.pythonvalue(text) is not None
+    except Exception:  # zeep's types raise any error of Python for what is in no calendar
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _form_name(kind: Any) -> str | None:
+    """Return the name of the built-in type in `FORMS` that a type of zeep is derived from, or None."""
+    names = (getattr(each, "_default_qname", None) for each in kind.__mro__)
+    return next((each.localname for each in names if each is not None and each.localname in FORMS), None)
+
+
+def name_of(type_: Any) -> str:
+    """Return the name of a type for people."""
+    return str(type_.name or type_._default_qname.localname)
