@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from threading import TIMEOUT_MAX
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from brokers.connection import Connection
 from brokers.message import Destination, DestinationKind, MessageType
@@ -12,6 +13,8 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import AUTO, PROFILES, Profile
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
+
+T = TypeVar("T")
 
 
 def connection_to(connection: Connection) -> Connection:
@@ -23,6 +26,28 @@ def connection_to(connection: Connection) -> Connection:
     if not isinstance(connection, Connection):
         raise UsageError(f"connection must be what soapjms.connect(URL) returns, got a {type(connection).__name__}")
     return connection
+
+
+OPTIONS: Final[Mapping[str, str]] = {
+    "recorder": 'a soapjms.Recorder, such as soapjms.Recorder("calls.jsonl"), or None',
+    "names": 'a soapjms.Names, such as soapjms.Names.from_file("jndi.properties"), or None',
+    "limits": "a soapjms.Limits, such as soapjms.Limits(depth=100)",
+    "properties": 'a mapping of binding properties by name, such as {"priority": 4}',
+}
+"""What is accepted for the options that all nodes share."""
+
+
+def option(name: str, value: T, kind: type[Any]) -> T:
+    """Return the value of one of `OPTIONS`.
+
+    Raises:
+        UsageError: it is not of the given class, nor None where that is accepted; the error does not repeat it, as it
+            may hold a password.
+    """
+    accepted = OPTIONS[name]
+    if isinstance(value, kind) or (value is None and accepted.endswith("or None")):
+        return value
+    raise UsageError(f"{name} must be {accepted}, got a {type(value).__name__}")
 
 
 def durable_on(connection: Connection, destination: Destination, name: str | None) -> str | None:

@@ -71,7 +71,7 @@ from soapjms.protocol.wsa import unrelated
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.model import read_uri
 from soapjms.tally import Tally
-from soapjms.validation import PayloadTypeName, connection_to, edition, finite, payload_type
+from soapjms.validation import PayloadTypeName, connection_to, edition, finite, option, payload_type
 from soapjms.wsdl import read_wsdl
 
 DEFAULT_TIMEOUT: Final = 30.0
@@ -148,7 +148,7 @@ class Sender:
         self._destination = destination
         self._prefix = prefix
         self._given_up = given_up
-        self._recorder = recorder
+        self._recorder = option("recorder", recorder, Recorder)
         self._observers = observers
         self._numbers = count(1)
         self._keys = RequestKeys()
@@ -288,15 +288,16 @@ class Client:
     ) -> None:
         self._middleware = plain(middleware, "soapjms.AsyncClient takes async def functions")
         self._crew = Crew("soapjms-middleware")
-        parsed, effective = read_uri(uri, properties)
+        parsed, effective = read_uri(uri, option("properties", properties, Mapping))
+        limits, names = option("limits", limits, Limits), option("names", names, Names) or Names()
         self.endpoint = Endpoint.of(parsed, effective, edition(profile, uri), payload_type(message_type), limits)
         self.timeout = finite(timeout)
         self._addressing = addressing
         self._connection = connection_to(connection)
         self._recorder = recorder
         self._port = uri if isinstance(uri, Port) else None
-        self._destination = destination_of(parsed, names or Names(), effective)
-        fixed = reply_destination_of(parsed, effective, names or Names())
+        self._destination = destination_of(parsed, names, effective)
+        fixed = reply_destination_of(parsed, effective, names)
         if fixed is not None and (fixed.kind, fixed.name) == (self._destination.kind, self._destination.name):
             raise UsageError(OWN_REQUESTS.format(fixed))
         self._observers = observers = Observers.of(observer, Place(Side.CLIENT, self._destination))

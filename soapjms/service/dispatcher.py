@@ -44,7 +44,7 @@ from soapjms.service.store.base import Store
 from soapjms.service.store.sqlite import SqliteStore
 from soapjms.service.worker import Worker
 from soapjms.tally import Tally
-from soapjms.validation import at_least_one, connection_to, durable_on, edition, finite
+from soapjms.validation import at_least_one, connection_to, durable_on, edition, finite, option
 
 if TYPE_CHECKING:
     from soapjms.service.event_loop import LoopTasks
@@ -207,8 +207,11 @@ class Dispatcher:
         stalled_after: float = STALLED_SECONDS,
     ) -> None:
         self._connection, wanted = connection_to(connection), at_least_one("workers", workers)
-        parsed, effective = read_uri(uri, properties)
-        self.destination: Destination = destination_of(parsed, names or Names(), effective)
+        parsed, effective = read_uri(uri, option("properties", properties, Mapping))
+        found = option("names", names, Names) or Names()
+        self.destination: Destination = destination_of(parsed, found, effective)
+        option("limits", limits, Limits)
+        option("recorder", recorder, Recorder)
         self.setting = Setting(profile=edition(profile, uri), variants=SUPPORTED, strict=strict, limits=limits)
         self._durable = durable_on(self._connection, self.destination, durable)
         self._workers = 1 if self.destination.kind.is_topic else wanted

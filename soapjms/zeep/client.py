@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 import zeep
 import zeep.exceptions
@@ -22,6 +22,9 @@ from soapjms.wsdl import Folders
 from soapjms.zeep.bindings import BINDING_CLASSES
 from soapjms.zeep.clients import ClientEndpoints, EndpointArguments
 from soapjms.zeep.loader import DocumentLoader, Loader, imports_of, octets_of
+
+UNKNOWN_OPTIONS: Final[Mapping[str, str]] = {"timeout": ": seconds to wait are given as operation_timeout"}
+"""Options that other clients have, and what to give here."""
 
 
 class TransportArguments(EndpointArguments, total=False):
@@ -44,6 +47,10 @@ class JmsTransport(ClientEndpoints):
         options: `operation_timeout` in seconds, `properties`, `profile`, `message_type`, `replies`, `names`,
             `middleware`, `addressing`, `recorder`, `observer`, `limits`; see `ClientEndpoints`.
 
+    Raises:
+        TypeError: there is no such option.
+        UsageError: an option is invalid.
+
     Attributes:
         binding_classes: the binding classes for zeep.
     """
@@ -58,6 +65,11 @@ class JmsTransport(ClientEndpoints):
         allow: Iterable[str | Path] = (),
         **options: Unpack[EndpointArguments],
     ) -> None:
+        unknown = [each for each in options if each not in EndpointArguments.__optional_keys__]
+        if unknown:
+            known = ", ".join(sorted(EndpointArguments.__optional_keys__ | {"loader", "allow"}))
+            hint = UNKNOWN_OPTIONS.get(unknown[0], "")
+            raise TypeError(f"unexpected keyword argument {unknown[0]!r}{hint}; there are: {known}")
         super().__init__(connection, **options)
         self.loader = loader
         self._allow = tuple(allow)

@@ -34,7 +34,7 @@ from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Auto, Profile, ProfileName
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
-from soapjms.validation import PayloadTypeName, connection_to, edition, finite, payload_type
+from soapjms.validation import PayloadTypeName, connection_to, edition, finite, option, payload_type
 from soapjms.zeep.errors import failure
 
 
@@ -108,14 +108,14 @@ class ClientEndpoints:
         self._is_async = any(map(is_coroutine, self._middleware))
         self._options = {
             "middleware": () if self._is_async else self._middleware,
-            "properties": dict(properties),
+            "properties": dict(option("properties", properties, Mapping)),
             "message_type": payload_type(message_type),
             "replies": reply_strategy(replies),
-            "names": names,
+            "names": option("names", names, Names),
             "addressing": addressing,
-            "recorder": recorder,
+            "recorder": option("recorder", recorder, Recorder),
             "observer": observers_given(observer),
-            "limits": limits,
+            "limits": option("limits", limits, Limits),
         }
         self.check_middleware(is_async=self._is_async)  # all functions must be of the same kind
         self._lock = Lock()

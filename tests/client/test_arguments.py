@@ -83,6 +83,25 @@ class TestClient(Peers):
         with pytest.raises(soapjms.InvalidPropertyError, match=says):
             Client(connection, URI, properties=properties)
 
+    @pytest.mark.parametrize(
+        ("option", "value", "says"),
+        [
+            ("recorder", "calls.jsonl", r"recorder must be a soapjms\.Recorder, such as .*, or None, got a str"),
+            ("names", "jndi.properties", r"names must be a soapjms\.Names, such as .*, or None, got a str"),
+            ("limits", 5, r"limits must be a soapjms\.Limits, such as .*, got a int"),
+            ("limits", None, r"limits must be a soapjms\.Limits, such as .*, got a NoneType"),
+            ("properties", 5, "properties must be a mapping of binding properties by name, .*, got a int"),
+            ("properties", [("priority", 4)], "properties must be a mapping .*, got a list"),
+            ("properties", None, "properties must be a mapping .*, got a NoneType"),
+        ],
+    )
+    def test_options_of_all_nodes(self, connection: Connection, option: str, value: Any, says: str) -> None:
+        """They are refused when the node is made, whichever it is."""
+        makers: list[Any] = [Client, AsyncClient, lambda *given, **options: Dispatcher(*given, greeter(), **options)]
+        for make in (*makers, lambda _, __, **options: JmsTransport(connection, **options)):
+            with pytest.raises(UsageError, match=says):
+                make(connection, URI, **{option: value})
+
     @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e300, "3", None, True])
     def test_timeout(self, connection: Connection, client: Client, timeout: Any) -> None:
         """A time-out is positive and finite."""

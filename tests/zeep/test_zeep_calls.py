@@ -516,8 +516,10 @@ class TestErrors(Gallery):
             ):
                 with pytest.raises(UsageError, match=message):
                     Client(path, **arguments)
-            with pytest.raises(TypeError, match="unexpected keyword argument 'timeout'"):
-                Client(path, connection=connection, timeout=5)
+            for wrong, hint in (("timeout", ": seconds to wait are given as operation_timeout"), ("speed", "")):
+                said = f"unexpected keyword argument '{wrong}'{hint}; there are: addressing, allow, limits, "
+                with pytest.raises(TypeError, match=said):
+                    Client(path, connection=connection, **{wrong: 5})
 
 
 def in_version(version: SoapVersion) -> Callable[[Message], list[Message]]:
