@@ -557,6 +557,14 @@ SERVE_NOTE: Final = LogEvent(
     ("note",),
     "What the server does, such as where it listens.",
 )
+SERVICE_INCOMPLETE: Final = LogEvent(
+    "service.incomplete",
+    "soapjms.dispatcher",
+    WARNING,
+    "the service at %(destination)s has no function for these operations of its WSDL: %(missing)s",
+    ("destination", "missing"),
+    "Requests for these operations are answered with a fault: register a function for each with `@service.operation`.",
+)
 STORE_CLAIM_KEPT: Final = LogEvent(
     "store.claim_kept",
     "soapjms.store",

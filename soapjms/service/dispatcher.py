@@ -215,7 +215,7 @@ class Dispatcher:
         self.setting = Setting(profile=edition(profile, uri), variants=SUPPORTED, strict=strict, limits=limits)
         self._durable = durable_on(self._connection, self.destination, durable)
         self._workers = 1 if self.destination.kind.is_topic else wanted
-        to_run = surrounded(service_to_run(service), middleware, verify)
+        self._service = to_run = surrounded(service_to_run(service), middleware, verify)
         replies = ReplyRule.of(reply_queues, reply_topics)
         letters = dead_letter_queue(dead_letters, self.destination)
         self._prefetch, deliveries = at_least_one("prefetch", prefetch), at_least_one("max_deliveries", max_deliveries)
@@ -264,6 +264,8 @@ class Dispatcher:
             raise UsageError("a dispatcher must be started only once; make a new one")
         if isinstance(self._store, SqliteStore) and not self._connection.is_local:
             events.STORE_ONE_MACHINE.log(self._store.path)
+        if missing := self._service.missing:
+            events.SERVICE_INCOMPLETE.log(self.destination, ", ".join(missing))
         self._worker.tasks = tasks
         self._committer.start()
         try:

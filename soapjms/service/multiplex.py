@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from soapjms.middleware import middleware_given
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import Blame, UsageError
 from soapjms.protocol.text import shown
 from soapjms.reply import Prepared
 from soapjms.security import Verify
@@ -61,6 +61,11 @@ class Services(Operations):
             for operation, function in service.operations.items()
         }
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The operations without a function of all services, by `SERVICE/OPERATION`."""
+        return tuple(f"{name}/{each}" for name, service in self._services.items() for each in service.missing)
+
     def find(self, asked: RoutableRequest) -> Match:
         """Find the operation that a request is for.
 
@@ -89,7 +94,9 @@ class Services(Operations):
         if fitting:
             names = ", ".join(fitting)
             return Match(self, None, f"several services have this operation; SOAPJMS_targetService says which: {names}")
-        return Match(self, None, "; ".join(f"{name}: {match.problem}" for name, match in found.items()))
+        problem = "; ".join(f"{name}: {match.problem}" for name, match in found.items())
+        is_ours = any(match.blame is Blame.RECEIVER for match in found.values())
+        return Match(self, None, problem, Blame.RECEIVER if is_ours else Blame.SENDER)
 
 
 class WrappedService(Operations):
@@ -98,6 +105,11 @@ class WrappedService(Operations):
     def __init__(self, service: Operations, middleware: Iterable[Middleware], verify: Verify | None) -> None:
         super().__init__(middleware=middleware, verify=verify, roles=service.roles)
         self._service = service
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The operations of the WSDL that have no function."""
+        return self._service.missing
 
     def find(self, asked: RoutableRequest) -> Match:
         """Find the operation that a request is for."""

@@ -193,11 +193,13 @@ class Match(NamedTuple):
         service: the service that has the operation.
         route: the operation, or None.
         problem: why there is no operation.
+        blame: whose mistake that is.
     """
 
     service: Operations
     route: OperationRoute | None
     problem: str = ""
+    blame: Blame = Blame.SENDER
 
     @property
     def policy(self) -> Policy:
@@ -285,6 +287,11 @@ class Operations:
         """The functions by name; if several have the same name, the last one."""
         return {each.name: each.function for each in self._routes}
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The operations of the WSDL that have no function; only a service that was made from a WSDL knows them."""
+        return ()
+
     def find(self, asked: RoutableRequest) -> Match:
         """Find the operation that a request is for; see the module docstring for the rules."""
         envelope, action = asked.envelope, asked.soap_action
@@ -364,7 +371,7 @@ class Operations:
         return self._answered(request, match)
 
     def _answered(self, request: Request, match: Match) -> Prepared:
-        service, route, problem = match
+        service, route, problem, blame = match
         if service is not self:
             return service.process(request, match)
         envelope = request.envelope
@@ -374,7 +381,7 @@ class Operations:
                 return Prepared(must_understand_fault(envelope.version, blocks))
         if route is None:
             told = [] if request.addressing is None else [request.addressing.edition.tag("ActionNotSupported")]
-            raise SoapFaultError(problem, blame=Blame.SENDER, subcodes=told)
+            raise SoapFaultError(problem, blame=blame, subcodes=told if blame is Blame.SENDER else [])
         if request.stored is not None:
             request.stored.is_reached = True
             return request.stored.answer

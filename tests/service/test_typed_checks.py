@@ -12,7 +12,8 @@ from calling_kit import SOAP_11, SOAP_12
 from service_kit import accepted
 from typed_kit import CODE, NS, answer_to, fault_to, shop, shop_wsdl
 
-from soapjms import InvalidWsdlError, Reply, Service, SoapVersion
+from brokers.embedded import Broker
+from soapjms import Dispatcher, InvalidWsdlError, Reply, Service, Services, SoapVersion
 from soapjms.protocol.envelope import as_envelope, read_fault
 from soapjms.service.request import Request
 from soapjms.service.typed import TypedService
@@ -94,16 +95,50 @@ def test_headers(tmp_path: Path) -> None:
 
 
 def test_no_operation(tmp_path: Path) -> None:
-    """A request for what is not there is told what there is; what has no function yet is not there."""
+    """A request for what is not there is told what there is."""
     service = shop(tmp_path)
     service.operation("order")(lambda **values: None)
-    reason = fault_to(service, "<price>A1</price>").reason
-    assert reason == f"no operation for the element {{{NS}}}price; there are: order ({{{NS}}}order)"
+    fault = fault_to(service, "<prize>A1</prize>")
+    assert fault.reason == f"no operation for the element {{{NS}}}prize; there are: order ({{{NS}}}order)"
+    assert fault.code.endswith("}Client")
     reason = fault_to(served(tmp_path), f"<order>{ITEM}</order>", action="urn:shop:price").reason
     assert (
         reason
         == f"the soapAction 'urn:shop:price' goes with the element {{{NS}}}price, and the body holds {{{NS}}}order"
     )
+
+
+@pytest.mark.parametrize("version", [SOAP_11, SOAP_12])
+@pytest.mark.parametrize(
+    ("body", "name"), [("<price>A1</price>", "price"), ("", "stock"), (f"<order>{ITEM}</order>", "order")]
+)
+def test_an_operation_without_function(tmp_path: Path, version: SoapVersion, body: str, name: str) -> None:
+    """A request for an operation of the WSDL is in order; that there is no function for it is the service's mistake."""
+    service = shop(tmp_path, version)
+    for several in (service, Services({"one": service}), Services({"one": service}, default="one")):
+        fault = fault_to(several, body, version)
+        assert f"the service has no function for the operation {name} of its WSDL" in fault.reason
+        assert fault.code.endswith("}Server" if version is SOAP_11 else "}Receiver")
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_service_without_functions(tmp_path: Path, is_wrapped: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning says so when it starts, and which operations they are; one that is complete starts without a word."""
+    lacking, complete = shop(tmp_path), served(tmp_path)
+    lacking.operation("order")(lambda **values: None)
+    middleware = [lambda request, call_next: call_next(request)] if is_wrapped else []
+    with Broker("lacking").connect() as connection:
+        with Dispatcher(connection, complete.port, complete, middleware=middleware):
+            assert "no function" not in caplog.text
+        with Dispatcher(connection, lacking.port, lacking, middleware=middleware):
+            pass
+        with Dispatcher(connection, "jms:queue:both", Services({"a": lacking, "b": complete}), middleware=middleware):
+            pass
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert said == [
+        "the service at queue:shop has no function for these operations of its WSDL: price, stock, move",
+        "the service at queue:both has no function for these operations of its WSDL: a/price, a/stock, a/move",
+    ]
 
 
 ANSWERS: list[tuple[str, Any, str]] = [

@@ -18,7 +18,15 @@ from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.write import NewPort
 from soapjms.reply import Reply
 from soapjms.security import Verify
-from soapjms.service.operations import Middleware, OperationRoute, Operations, Required
+from soapjms.service.operations import (
+    Match,
+    Middleware,
+    OperationRoute,
+    Operations,
+    Required,
+    RoutableRequest,
+    element_name,
+)
 from soapjms.service.request import DEFAULT, Policy, Request
 from soapjms.service.typed.signature import ATTACHMENTS, HEADERS, REQUEST, Signature, signature_of
 from soapjms.service.typed.values import element_with, header_names, read_values, reply_with
@@ -240,8 +248,19 @@ class TypedService(Operations):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The operations of the port that have no function; requests for them are answered with a fault."""
+        """The operations of the port that have no function; a request for one is answered with a receiver fault."""
         return tuple(name for name in self._described.operations if name not in self.operations)
+
+    def find(self, asked: RoutableRequest) -> Match:
+        """Find the operation that a request is for; one of the WSDL without a function is the service's mistake."""
+        match = super().find(asked)
+        if match.route is None:
+            element, known = element_name(asked.envelope.content), self._described.operations
+            lacking = [each for each in self.missing if known[each].input and element_of(known[each].input) == element]
+            if lacking:
+                problem = f"the service has no function for the operation {lacking[0]} of its WSDL"
+                return match._replace(problem=problem, blame=Blame.RECEIVER)
+        return match
 
     def fault(
         self, name: str, /, *detail: Any, _message: object = None, _blame: Blame | BlameName = "Receiver", **values: Any
