@@ -1,13 +1,18 @@
 """Dataclasses that xsdata generated, as XML elements: written, and read with every value checked for its type.
 
 xsdata looks up the types that `xsi:type` and wildcards name among all classes of the program. Here only the module of
-the expected class counts, as a peer chooses these names.
+the expected class counts, as a peer chooses these names. xsdata also writes any object in place of a text, and reads
+`1_000` as a thousand and an empty number as a text; here these are errors that name the field.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from copy import deepcopy
+from datetime import date, time
+from decimal import Decimal
+from enum import EnumMeta
 from functools import lru_cache
 from operator import attrgetter
 from types import ModuleType
@@ -15,12 +20,20 @@ from typing import Any, Final, TypeVar
 
 from lxml import etree
 
+from soapjms.protocol.simple_types import has_form, text_of, uncarried_character
+from soapjms.protocol.text import shown
+
 try:
+    from xsdata.exceptions import ConverterError
+    from xsdata.formats.converter import Converter, converter
     from xsdata.formats.dataclass.context import XmlContext
+    from xsdata.formats.dataclass.models.elements import XmlMeta, XmlVar
     from xsdata.formats.dataclass.parsers import XmlParser
     from xsdata.formats.dataclass.parsers.config import ParserConfig
     from xsdata.formats.dataclass.parsers.handlers import LxmlEventHandler
     from xsdata.formats.dataclass.serializers import TreeSerializer
+    from xsdata.models.datatype import XmlDate, XmlDateTime, XmlDuration, XmlTime
+    from xsdata.utils.collections import is_array
 except ImportError as _error:
     raise ImportError(f"generated code needs xsdata ({_error}): pip install 'soapjms[codegen]'") from _error
 
@@ -59,6 +72,118 @@ def _context(kind: type[Any]) -> _ModuleContext:
     return _module_context(sys.modules[kind.__module__])
 
 
+# Reading
+
+
+class _ExactConverter(Converter):
+    """Reads a value only of a text that has the form of its type in XML Schema."""
+
+    def __init__(self, name: str, kind: type[Any]) -> None:
+        self._name, self._kind = name, kind
+
+    def deserialize(self, value: Any, data_type: Any = None, **given: Any) -> Any:
+        """Return the value of a text.
+
+        Raises:
+            ConverterError: the text has another form.
+        """
+        if isinstance(value, str) and not has_form(value, self._name):
+            raise ConverterError
+        return converter.deserialize(value, [self._kind], **given)
+
+    def serialize(self, value: Any, **given: Any) -> str:
+        """Return the text of a value."""
+        return str(converter.serialize(value, **given))
+
+
+def _exact(name: str, kind: type[Any]) -> type[Any]:
+    """Return a class that stands for a type while texts are read; errors of xsdata name it."""
+    made = type(name, (), {})
+    converter.register_converter(made, _ExactConverter(name, kind))
+    return made
+
+
+_EXACT: Final = {
+    kind: _exact(name, kind)
+    for name, kind in {
+        "boolean": bool,
+        "integer": int,
+        "decimal": Decimal,
+        "double": float,
+        "date": XmlDate,
+        "time": XmlTime,
+        "dateTime": XmlDateTime,
+        "duration": XmlDuration,
+    }.items()
+}
+
+
+class _ReadingContext(_ModuleContext):
+    """The classes of one module, whose numbers and dates are read exactly."""
+
+    def build(self, clazz: type[Any], *given: Any, **named: Any) -> XmlMeta:
+        """Return the description of a class."""
+        is_new = clazz not in self.cache
+        meta = super().build(clazz, *given, **named)
+        for var in meta.get_all_vars() if is_new else ():
+            for each in (var, *var.elements.values()):
+                each.types = tuple(_EXACT.get(kind, kind) for kind in each.types)
+        return meta
+
+
+@lru_cache(maxsize=256)
+def _reading_context(module: ModuleType) -> _ReadingContext:
+    return _ReadingContext(module)
+
+
+def _without_value(value: Any, context: XmlContext) -> Iterator[str]:
+    """Yield the fields for which there is an empty text, although they hold none; xsdata reads `<amount/>` as that."""
+    meta = context.build(type(value))
+    for var in meta.get_all_vars():
+        found = getattr(value, var.name)
+        for each in found if is_array(found) else [found]:
+            if context.class_type.is_model(each):
+                yield from _without_value(each, context) if context.is_binding_model(type(each)) else ()
+            elif isinstance(each, str) and not each and not _holds_text(var):
+                yield f"{meta.clazz.__qualname__}.{var.name}"
+
+
+def _holds_text(var: XmlVar) -> bool:
+    kinds = [kind for each in var.elements.values() or [var] for kind in each.types]
+    enums: list[Any] = [kind for kind in kinds if isinstance(kind, EnumMeta)]
+    return str in kinds or object in kinds or any(member.value == "" for kind in enums for member in kind)
+
+
+# Writing
+
+
+class _Serializer(TreeSerializer):
+    """Writes dataclasses; errors about values name the field."""
+
+    @classmethod
+    def encode_primitive(cls, value: Any, var: XmlVar | None) -> Any:
+        """Return the text of a value, or what xsdata makes one of.
+
+        Raises:
+            ValueError: the value is not of a type that has texts.
+        """
+        if var is None:
+            return value
+        if isinstance(value, date | time):
+            return text_of(value)
+        wanted = f"{var.name} must be of type {' or '.join(each.__name__ for each in var.types)}, got {shown(value)}"
+        if type(value) is object or (is_array(value) and not var.tokens):
+            raise ValueError(wanted)
+        if isinstance(value, str) and (character := uncarried_character(value)) is not None:
+            raise ValueError(f"{wanted}: XML cannot hold the character {character!r}")
+        if isinstance(value, float) and Decimal in var.types:
+            value = Decimal(str(value))
+        try:
+            return super().encode_primitive(value, var)
+        except ConverterError as error:
+            raise ValueError(wanted) from error
+
+
 def element_name(kind: type[Any]) -> str:
     """Return the name of the element of a dataclass, in Clark notation."""
     return str(_context(kind).build(kind).qname)
@@ -77,7 +202,7 @@ def to_element(value: Any, kind: type[Any]) -> etree._Element:
     if not isinstance(value, kind):
         raise ValueError(f"it must be {_article(kind)}, got {value!r}")
     try:
-        root = TreeSerializer(context=_context(kind)).render(value).getroot()
+        root = _Serializer(context=_context(kind)).render(value).getroot()
     except Exception as error:  # xsdata's converters raise any Python error for a value of another type
         raise ValueError(_said(error)) from error
     from_element(root, kind)
@@ -93,13 +218,16 @@ def from_element(element: etree._Element, kind: type[T]) -> T:
     """
     copy = deepcopy(element)  # the parser clears what it has read
     etree.strip_tags(copy, etree.Comment, etree.ProcessingInstruction)
-    parser = XmlParser(config=_STRICT, context=_context(kind), handler=LxmlEventHandler)
+    context = _reading_context(sys.modules[kind.__module__])
+    parser = XmlParser(config=_STRICT, context=context, handler=LxmlEventHandler)
     try:
         found = parser.parse(copy, kind)
     except Exception as error:  # the constructor of a dataclass raises TypeError for a missing element
         raise ValueError(_said(error)) from error
     if not isinstance(found, kind):  # by xsi:type
         raise ValueError(f"it must be {_article(kind)}, got {type(found).__name__}")
+    if (field := next(_without_value(found, context), None)) is not None:
+        raise ValueError(f"{field} must have a value, got ''")
     return found
 
 

@@ -1,0 +1,139 @@
+"""Values of generated dataclasses arrive as they were given, or are refused with the name of their field."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from codegen_kit import generated, small_wsdl
+from lxml import etree
+from xsdata.models.datatype import XmlDate
+
+from soapjms.codegen.codec import from_element, to_element
+
+NS = "urn:small"
+KINDS = "string boolean decimal int double date time dateTime duration base64Binary anyType".split()
+MORE = """<xs:element name="size" minOccurs="0"><xs:simpleType><xs:restriction base="xs:string">
+    <xs:enumeration value="large"/></xs:restriction></xs:simpleType></xs:element>
+    <xs:element name="words" minOccurs="0"><xs:simpleType><xs:list itemType="xs:string"/></xs:simpleType></xs:element>
+    <xs:element name="null" type="xs:int" nillable="true" minOccurs="0"/>
+    <xs:element name="inner" minOccurs="0"><xs:complexType><xs:sequence><xs:element name="n" type="xs:int"/>
+      </xs:sequence></xs:complexType></xs:element>
+    <xs:choice minOccurs="0"><xs:element name="one" type="xs:int"/>
+      <xs:element name="two" type="xs:date"/></xs:choice>"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    """Generate a package whose request has an element of each type."""
+    folder: Path = tmp_path_factory.mktemp("small")
+    elements = "".join(f'<xs:element name="{each}" type="xs:{each}" minOccurs="0"/>' for each in KINDS) + MORE
+    attribute = '<xs:attribute name="rate" type="xs:decimal"/>'
+    kind = f"<xs:complexType><xs:sequence>{elements}</xs:sequence>{attribute}</xs:complexType>"
+    text = small_wsdl(f'<xs:element name="ask">{kind}</xs:element><xs:element name="answer" type="xs:string"/>')
+    (folder / "small.wsdl").write_text(text, encoding="utf-8")
+    with generated(folder / "small.wsdl", folder, "small_values") as package:
+        yield package
+
+
+FIELDS = {"int": "int_value", "dateTime": "date_time", "base64Binary": "base64_binary", "anyType": "any_type"}
+DAY = datetime.date(2026, 1, 2)
+MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+
+
+class Colour(enum.StrEnum):
+    """Texts with names."""
+
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("string", each) for each in (object(), print, ["a"], ("a",), {"a": 1}, etree.Element("a"), "a\0b")),
+        *(("decimal", each) for each in (float("nan"), Decimal("NaN"), Decimal("Infinity"), "1_000", "1e3", "", True)),
+        *(("int", each) for each in ("1_0", "٣", 1.0, True, DAY, [1])),
+        *(("boolean", each) for each in ("no", "TRUE", 2)),
+        *(("double", each) for each in ("1_0", "nan", "Infinity")),
+        *(("date", each) for each in (MOMENT, MOMENT.time(), "20260102", "2026-W01-1", 5)),
+        *(("dateTime", each) for each in (DAY, "2026-01-02")),
+        ("anyType", object()),
+        ("rate", object()),
+        ("rate", "1_000"),
+        ("size", "small"),
+    ],
+)
+def test_what_is_not_written(small: ModuleType, name: str, value: Any) -> None:
+    """The error names the field."""
+    field = FIELDS.get(name, name)
+    with pytest.raises(ValueError, match=rf"\b{field}\b"):
+        to_element(small.Ask(**{field: value}), small.Ask)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("string", 7, "7"),
+        ("string", True, "true"),
+        ("string", Decimal("1E+3"), "1000"),
+        ("string", DAY, "2026-01-02"),
+        ("string", MOMENT, "2026-01-02T03:04:05Z"),
+        ("string", Colour.RED, "red"),
+        ("decimal", 0.00001, "0.00001"),
+        ("decimal", "1.50", "1.50"),
+        ("double", 1e-5, "1E-05"),
+        ("date", DAY, "2026-01-02"),
+        ("date", XmlDate(2026, 1, 2), "2026-01-02"),
+        ("dateTime", MOMENT, "2026-01-02T03:04:05Z"),
+        ("base64Binary", b"", None),
+        ("words", ["a", "b"], "a b"),
+        ("rate", 0.00001, "0.00001"),
+    ],
+)
+def test_what_is_written(small: ModuleType, name: str, value: Any, text: str) -> None:
+    """It has the form of XML Schema, as with zeep's clients."""
+    element = to_element(small.Ask(**{FIELDS.get(name, name): value}), small.Ask)
+    assert element.get(name, element[0].text if len(element) else None) == text
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        *((f"<decimal>{each}</decimal>", "Ask.decimal") for each in ("NaN", "1_000", "1e3", "Infinity", "١", "")),
+        *((f"<int>{each}</int>", "Ask.int") for each in ("1_0", "٣", "")),
+        *((f"<boolean>{each}</boolean>", "Ask.boolean") for each in ("TRUE", "yes", "")),
+        *((f"<double>{each}</double>", "Ask.double") for each in ("1_0", "nan", "Infinity", "")),
+        *((f"<date>{each}</date>", "Ask.date") for each in ("2026-W01-1", "2026-02-30", "")),
+        ("<dateTime>2026-01-02</dateTime>", "Ask.date_time"),
+        ("<duration>P1W</duration>", "Ask.duration"),
+        ("<size/>", "Ask.size"),
+        ("<inner><n/></inner>", "Ask.Inner.n"),
+        ("<one>1_0</one>", "Ask.one_or_two"),
+        ("<one/>", "Ask.one_or_two"),
+    ],
+)
+def test_what_is_not_read(small: ModuleType, inside: str, said: str) -> None:
+    """A text that is not of its type is an error, not another value; the error names the field."""
+    with pytest.raises(ValueError, match=said):
+        from_element(etree.fromstring(f'<ask xmlns="{NS}">{inside}</ask>'), small.Ask)
+
+
+def test_attributes_that_are_not_read(small: ModuleType) -> None:
+    """An attribute is as good as an element."""
+    with pytest.raises(ValueError, match=r"Ask\.rate"):
+        from_element(etree.fromstring(f'<ask xmlns="{NS}" rate="1_000"/>'), small.Ask)
+
+
+def test_what_is_read(small: ModuleType) -> None:
+    """White space does not matter; an empty text is one, and an element with xsi:nil is None."""
+    nil = 'x:nil="true" xmlns:x="http://www.w3.org/2001/XMLSchema-instance"'
+    inside = f"<string/><boolean> 1 </boolean><decimal> +.50 </decimal><base64Binary/><null {nil}/>"
+    found = from_element(etree.fromstring(f'<ask xmlns="{NS}" rate=" 1.5 ">{inside}</ask>'), small.Ask)
+    assert (found.string, found.boolean, found.decimal, found.rate) == ("", True, Decimal("0.50"), Decimal("1.5"))
+    assert (found.base64_binary, found.null) == (b"", None)
