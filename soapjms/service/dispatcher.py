@@ -208,18 +208,15 @@ class Dispatcher:
     ) -> None:
         self._connection, wanted = connection_to(connection), at_least_one("workers", workers)
         parsed, effective = read_uri(uri, option("properties", properties, Mapping))
-        found = option("names", names, Names) or Names()
-        self.destination: Destination = destination_of(parsed, found, effective)
-        option("limits", limits, Limits)
-        option("recorder", recorder, Recorder)
+        self.destination: Destination = destination_of(parsed, option("names", names, Names) or Names(), effective)
+        self._stalled_after, limits = finite(stalled_after, "stalled_after"), option("limits", limits, Limits)
         self.setting = Setting(profile=edition(profile, uri), variants=SUPPORTED, strict=strict, limits=limits)
         self._durable = durable_on(self._connection, self.destination, durable)
         self._workers = 1 if self.destination.kind.is_topic else wanted
         self._service = to_run = surrounded(service_to_run(service), middleware, verify)
         replies = ReplyRule.of(reply_queues, reply_topics)
-        letters = dead_letter_queue(dead_letters, self.destination)
+        letters, recorder = dead_letter_queue(dead_letters, self.destination), option("recorder", recorder, Recorder)
         self._prefetch, deliveries = at_least_one("prefetch", prefetch), at_least_one("max_deliveries", max_deliveries)
-        self._stalled_after = finite(stalled_after, "stalled_after")
         self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
         self.counts = (tally := Tally(self._observers)).counts
         self._under_way = OpenRequests()
