@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from secrets import token_hex
@@ -205,15 +205,6 @@ class DestinationNodes:
                 f" it has {self._total.octets}, and {more} more were to be added"
             )
 
-    @contextmanager
-    def reserved(self, octets: int) -> Iterator[None]:
-        """Keep so many octets of the limit of all destinations together for what is put later."""
-        self._total.octets += octets
-        try:
-            yield
-        finally:
-            self._total.octets -= octets
-
     def _new_store(self) -> EntryStore:
         return EntryStore(self._limits.max_messages, self._limits.max_octets)
 
@@ -257,6 +248,7 @@ class EmbeddedCore:
         self._lock: Final = WakingLock()
         self._numbers = count(1)
         self._nodes = DestinationNodes(limits)
+        self._reserved = 0  # octets for the sends of a transaction, while what it decided is carried out
         self._places: set[ConnectionPlace] = set()
 
     # --- connections and their temporary destinations
@@ -579,10 +571,11 @@ class EmbeddedCore:
                 self.abort(batch)
                 raise
             batch.is_open = False
-            with self._nodes.reserved(octets):  # from the dead letters of rejected messages
-                for holding, deed in batch.decided.items():
-                    holding.batch = None
-                    deed(holding)
+            self._reserved = octets  # from the dead letters of rejected messages
+            for holding, deed in batch.decided.items():
+                holding.batch = None
+                deed(holding)
+            self._reserved = 0
             for route in routes:
                 self._nodes.put(route, self._numbers)
             self._forget_unused(batch)
@@ -733,7 +726,8 @@ class EmbeddedCore:
             route = self._nodes.route(letter, maker)
             route = route._replace(total_octets=max(route.octets, entry.share.octets))
             self._require_places((route,))
-            self._nodes.require_room(route.total_octets)  # a topic's message becomes one letter for each subscriber
+            # A topic's message becomes one letter for each subscriber.
+            self._nodes.require_room(route.total_octets + self._reserved)
         except SendFailedError as error:
             if is_new:  # otherwise a transaction may be about to send to the same queue
                 self._forget_unused(Batch(maker, [letter]))
