@@ -18,7 +18,7 @@ from soapjms.bridge.limits import MAX_BODY, MAX_CALLS, MAX_CONNECTIONS, MAX_HELD
 from soapjms.bridge.wsdl import port_of
 from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, Range
 from soapjms.cli.configuration import is_debug
-from soapjms.cli.connection import CONNECTION_OPTION, opened, read_names
+from soapjms.cli.connection import CONNECTION_OPTION, check_reachable, opened, read_names
 from soapjms.cli.options import names_option, set_option
 from soapjms.cli.paths import CERTIFICATE, KEY, WSDL_FILE
 from soapjms.cli.serve import LOG_FORMAT_HELP, log_to_terminal, serve_until_told, serving_options
@@ -147,6 +147,7 @@ def http_command(
     log_to_terminal(log_level, log_format, debug=is_debug())
     raise_limit()
     stop, board, behind, known = Event(), Board(), _behind(to, wsdl), read_names(names)
+    check_reachable(connection, instead="bridge from the program that serves, with soapjms.bridge.http.HttpBridge")
     with ExitStack() as stack:
         open_connection = stack.enter_context(
             opened(connection, _place(behind), known, options["properties"], options["timeout"])

@@ -56,8 +56,20 @@ def read_names(path: str | None) -> Names | None:
     return None if path is None else Names.from_file(path)
 
 
-def check_reachable(url: str | None) -> None:
-    """Refuse a call over an embedded broker that nobody else in this process uses: no service can be there.
+def check_reachable(
+    url: str | None,
+    *,
+    missing: str = "service",
+    others: str = "soapjms serve",
+    instead: str = "call from the program that serves, with soapjms.Client",
+) -> None:
+    """Refuse an embedded broker that nobody else in this process uses: no other program can be there.
+
+    Args:
+        url: the URL of the broker, or None.
+        missing: what the command needs at the broker.
+        others: what connects to the same broker.
+        instead: what works with an embedded broker.
 
     Raises:
         click.UsageError: the URL names such a broker.
@@ -65,9 +77,9 @@ def check_reachable(url: str | None) -> None:
     if url is None or url.partition(":")[0].lower() != "embedded" or _is_running(url):
         return
     raise click.UsageError(
-        f"--connection {shown(url)} is a broker inside of this process, where no service is. Run a broker, such as "
-        "soapjms broker --amqp localhost:5672, and give --connection amqp://localhost:5672 here and to soapjms serve; "
-        "or call from the program that serves, with soapjms.Client"
+        f"--connection {shown(url)} is a broker inside of this process, where no {missing} is. Run a broker, such as "
+        f"soapjms broker --amqp localhost:5672, and give --connection amqp://localhost:5672 here and to {others}; "
+        f"or {instead}"
     )
 
 

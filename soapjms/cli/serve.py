@@ -16,6 +16,7 @@ from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.errors import BrokerError
 from soapjms.cli.commands import AT_LEAST_ONE, F, Range, grouped
 from soapjms.cli.configuration import OUR_LOGS, is_debug, show_debug
+from soapjms.cli.connection import check_reachable
 from soapjms.cli.options import check_place, names_option, port_option, set_option, uri_option, wsdl_option
 from soapjms.cli.paths import OutputFile, error_text
 from soapjms.cli.status import FAILED_STATUS, USAGE_STATUS
@@ -161,6 +162,12 @@ def command(target: str, **options: Any) -> None:
 def serve_until_told(target: str, *, log_level: str, log_format: str, as_json: bool, **options: Any) -> NoReturn:
     """Serve the target until a signal says to stop, and exit with the status; see `ServeOptions`."""
     check_place(options["uri"], options["wsdl"], options["port"], is_required=False)
+    check_reachable(
+        options["connection"],
+        missing="client",
+        others="clients",
+        instead="serve from the program that calls, with soapjms.Dispatcher",
+    )
     if options["durable"] is not None and options["processes"] > 1:
         raise click.UsageError("--durable needs --processes 1: only one connection at a time can have its client id")
     log_to_terminal(log_level, log_format, debug=is_debug())

@@ -8,7 +8,15 @@ import click
 
 from brokers.message import Destination
 from brokers.naming import Names
-from soapjms.cli.connection import CONNECTION_OPTION, TIMEOUT_OPTION, opened, place_of, place_options, read_names
+from soapjms.cli.connection import (
+    CONNECTION_OPTION,
+    TIMEOUT_OPTION,
+    check_reachable,
+    opened,
+    place_of,
+    place_options,
+    read_names,
+)
 from soapjms.cli.terminal import announce
 from soapjms.destinations import destination_of
 from soapjms.protocol.uri import visible
@@ -35,6 +43,8 @@ def command(
     exist.
     """
     where, known = place_of(**place), read_names(names)
+    instead = "unsubscribe in the program that serves, with the method unsubscribe of its connection"
+    check_reachable(connection, missing="durable subscription", instead=instead)
     with opened(connection, where, known, {}, timeout) as broker:
         topic = _destination(where, known)
         durable_on(broker, topic, durable)

@@ -162,14 +162,17 @@ def test_a_queue_that_does_not_exist(scheme: str, artemis: RealBroker, tmp_path:
             "there is no 'name'; there are: requestType",
         ),
         (["call", "--connection", "embedded:", "@none", "greetMe"], "none.wsdl', which does not exist"),
-        (["serve", "bad_greeter:service", "--connection", "embedded:", "--wsdl", "@http"], "no port with a SOAP/JMS"),
-        (["serve", "bad_greeter:service", "--connection", "embedded:"], "give either --uri or --wsdl"),
         (
-            ["serve", "bad_greeter:none", "--connection", "embedded:", "--uri", "jms:queue:a"],
+            ["serve", "bad_greeter:service", "--connection", "stomp://127.0.0.1:1", "--wsdl", "@http"],
+            "no port with a SOAP/JMS",
+        ),
+        (["serve", "bad_greeter:service", "--connection", "stomp://127.0.0.1:1"], "give either --uri or --wsdl"),
+        (
+            ["serve", "bad_greeter:none", "--connection", "stomp://127.0.0.1:1", "--uri", "jms:queue:a"],
             "must be a soapjms.Service",
         ),
         (
-            ["serve", "nowhere:service", "--connection", "embedded:", "--uri", "jms:queue:a"],
+            ["serve", "nowhere:service", "--connection", "stomp://127.0.0.1:1", "--uri", "jms:queue:a"],
             "No module named 'nowhere'",
         ),
         (

@@ -171,7 +171,8 @@ def test_https(tmp_path: Path) -> None:
 
 
 LISTEN = ["--listen", "127.0.0.1:0"]
-AT = [*LISTEN, "--connection", "embedded:bridged"]
+BROKER = "the URL of a broker"
+AT = [*LISTEN, "--connection", BROKER]
 
 
 @pytest.mark.parametrize(
@@ -189,21 +190,21 @@ AT = [*LISTEN, "--connection", "embedded:bridged"]
         (["http", *AT, "--to", "jms:queue:a", "--cert", "none.pem"], "none.pem"),
         (["http", *AT, "--to", "jms:queue:a", "--key", __file__], "key must come with its certificate"),
         (["http", *AT, "--to", "jms:queue:a", "--public-url", "soap.example.org"], "a URL such as https://"),
-        (["http", "--listen", "8080", "--connection", "embedded:bridged", "--to", "jms:queue:a"], "must be HOST:PORT"),
+        (["http", "--listen", "8080", "--connection", BROKER, "--to", "jms:queue:a"], "must be HOST:PORT"),
         (["http", *LISTEN, "--connection", "stomp://me:secret@127.0.0.1:1", "--to", "jms:queue:a"], "no connection"),
-        (["wsgi", "wsgi_greeter", "--connection", "embedded:", "--uri", "jms:queue:a"], "must be MODULE:NAME"),
-        (["wsgi", "none:app", "--connection", "embedded:", "--uri", "jms:queue:a"], "cannot be imported"),
+        (["wsgi", "wsgi_greeter", "--connection", BROKER, "--uri", "jms:queue:a"], "must be MODULE:NAME"),
+        (["wsgi", "none:app", "--connection", BROKER, "--uri", "jms:queue:a"], "cannot be imported"),
         (
-            ["wsgi", "wsgi_greeter:none", "--connection", "embedded:", "--uri", "jms:queue:a"],
+            ["wsgi", "wsgi_greeter:none", "--connection", BROKER, "--uri", "jms:queue:a"],
             "its callables are: application",
         ),
-        (["wsgi", "wsgi_greeter:NS", "--connection", "embedded:", "--uri", "jms:queue:a"], "must be a WSGI app"),
-        (["wsgi", "wsgi_greeter:application", "--connection", "embedded:"], "give either --uri or --wsdl"),
+        (["wsgi", "wsgi_greeter:NS", "--connection", BROKER, "--uri", "jms:queue:a"], "must be a WSGI app"),
+        (["wsgi", "wsgi_greeter:application", "--connection", BROKER], "give either --uri or --wsdl"),
     ],
 )
-def test_bad_input(arguments: list[str], text: str, tmp_path: Path) -> None:
+def test_bad_input(arguments: list[str], text: str, shared_url: str) -> None:
     """One clear message, status 2, no traceback and no password."""
-    done = process("bridge", *arguments, cwd=SERVICES)
+    done = process("bridge", *(shared_url if each == BROKER else each for each in arguments), cwd=SERVICES)
     said = done.stderr.decode()
     assert (done.returncode, done.stdout) == (2, b""), said
     assert text in said
@@ -211,3 +212,13 @@ def test_bad_input(arguments: list[str], text: str, tmp_path: Path) -> None:
     assert "soapjms.serve" not in said
     assert "Traceback" not in said
     assert "secret" not in said
+
+
+@pytest.mark.parametrize("url", ["embedded:", "EMBEDDED:nobody"])
+def test_nobody_is_in_an_embedded_broker(url: str) -> None:
+    """It is refused at once, with what to do."""
+    done = process("bridge", "http", *LISTEN, "--to", "jms:queue:a", "--connection", url, cwd=SERVICES)
+    (line,) = [each for each in done.stderr.decode().splitlines() if each.startswith("Error: ")]
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert line.startswith(f"Error: --connection '{url}' is a broker inside of this process, where no service is. Run")
+    assert line.endswith("; or bridge from the program that serves, with soapjms.bridge.http.HttpBridge")

@@ -53,12 +53,12 @@ ENDING: Final[Mapping[str, Callable[[Path], tuple[Sequence[object], int]]]] = {
 """How each is run, and the status that it ends with. What a call and a capture find, their own tests read as JSON."""
 
 SERVING: Final[Mapping[str, Sequence[str]]] = {
-    "bridge http": ["--to", "jms:queue:a", "--listen", HERE, "--health", HERE, *EMBEDDED],
-    "bridge wsgi": ["wsgi_greeter:application", "--uri", "jms:queue:a", "--health", HERE, *EMBEDDED],
+    "bridge http": ["--to", "jms:queue:a", "--listen", HERE, "--health", HERE],
+    "bridge wsgi": ["wsgi_greeter:application", "--uri", "jms:queue:a", "--health", HERE],
     "broker": ["--smqp", HERE, "--amqp", HERE],
-    "serve": ["bank:service", "--uri", "jms:queue:a", "--health", HERE, *EMBEDDED],
+    "serve": ["bank:service", "--uri", "jms:queue:a", "--health", HERE],
 }
-"""How those are run that go on until they are told to end; each says two places."""
+"""How those are run that go on until they are told to end, all but `broker` with a broker; each says two places."""
 
 
 def test_every_command_is_here() -> None:
@@ -73,16 +73,17 @@ def test_every_command_is_here() -> None:
 def test_those_that_end(path: str, tmp_path: Path) -> None:
     """One object, and nothing on standard error."""
     arguments, status = ENDING[path](tmp_path)
-    found = said(*path.split(), *arguments, status=status)
+    with soapjms.connect(*EMBEDDED[1:]):
+        found = said(*path.split(), *arguments, status=status)
     assert isinstance(found, dict)
     assert found
 
 
 @pytest.mark.parametrize("path", SERVING)
-def test_those_that_serve(path: str, tmp_path: Path) -> None:
+def test_those_that_serve(path: str, shared_url: str, tmp_path: Path) -> None:
     """An object a line for each place, at once."""
-    options = {"BANK_MARKS": str(tmp_path)}
-    with started(*path.split(), *SERVING[path], "--json", **options) as served:
+    variables = {"BANK_MARKS": str(tmp_path)} | ({} if path == "broker" else {"SOAPJMS_CONNECTION": shared_url})
+    with started(*path.split(), *SERVING[path], "--json", **variables) as served:
         eventually(lambda: len(served.out) == 2 or served.process.poll() is not None, "both places are said")
         places: list[Any] = [json.loads(line) for line in served.out]
         served.process.terminate()

@@ -1,4 +1,4 @@
-"""`soapjms serve` as a user types it, with the embedded broker: options, health, how it ends."""
+"""`soapjms serve` as a user types it, with a broker of ours: options, health, how it ends."""
 
 from __future__ import annotations
 
@@ -37,11 +37,19 @@ from soapjms.serving.supervisor import ProcessSlot
 WELL = Health(live=True, ready=True, problem="", under_way=2, round_trip=0.001)
 WSDL = SERVICES.parent / "wsdl" / "echo-soap11.wsdl"
 EMBEDDED = ["--connection", "embedded:", "--uri", "jms:queue:bank"]
+NOWHERE = ["--connection", "stomp://127.0.0.1:1", "--uri", "jms:queue:bank"]
+
+
+@pytest.fixture
+def bank(shared_url: str) -> list[str]:
+    """The options for a queue of a broker that other processes reach."""
+    return ["--connection", shared_url, "--uri", "jms:queue:bank"]
 
 
 def run(*arguments: str) -> Result:
-    """Run the command line in this process, for what ends at once."""
-    return CliRunner().invoke(soapjms, ["serve", *arguments], env={"SOAPJMS_URI": None, "SOAPJMS_CONNECTION": None})
+    """Run the command line in this process, which has an embedded broker, for what ends at once."""
+    with connect("embedded:"):
+        return CliRunner().invoke(soapjms, ["serve", *arguments], env={"SOAPJMS_URI": None, "SOAPJMS_CONNECTION": None})
 
 
 class TestUsage:
@@ -105,6 +113,19 @@ class TestUsage:
         assert said in done.stderr
         assert "secret" not in done.stderr
 
+    @pytest.mark.parametrize("words", [["serve", "bank:service"], ["bridge", "wsgi", "wsgi_greeter:application"]])
+    @pytest.mark.parametrize("url", ["embedded:", "EMBEDDED:nobody"])
+    def test_nobody_reaches_an_embedded_broker(self, words: list[str], url: str) -> None:
+        """It is refused at once, with what to do: no client can be in the process of the command."""
+        done = process(*words, "--connection", url, "--uri", "jms:queue:bank", cwd=SERVICES)
+        (line,) = [each for each in done.stderr.decode().splitlines() if each.startswith("Error: ")]
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert line == (
+            f"Error: --connection '{url}' is a broker inside of this process, where no client is. Run a broker, such "
+            "as soapjms broker --amqp localhost:5672, and give --connection amqp://localhost:5672 here and to clients; "
+            "or serve from the program that calls, with soapjms.Dispatcher"
+        )
+
     def test_nobody_listens(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without a broker it ends with 1: that may be better the next time."""
         monkeypatch.chdir(SERVICES)
@@ -145,7 +166,7 @@ class TestUsage:
     ) -> None:
         """In one line, with where it is, however many processes are to serve."""
         (tmp_path / "bad_bank.py").write_text(program)
-        done = process("serve", "bad_bank:service", *EMBEDDED, "--processes", processes, cwd=tmp_path)
+        done = process("serve", "bad_bank:service", *NOWHERE, "--processes", processes, cwd=tmp_path)
         (line,) = done.stderr.decode().splitlines()
         assert (done.returncode, done.stdout) == (2, b"")
         assert re.match(f"Error: the module bad_bank cannot be imported: {said}", line), line
@@ -159,9 +180,9 @@ class TestOneProcess:
     """Without --processes."""
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-    def test_ends_when_told(self, tmp_path: Path, number: signal.Signals) -> None:
+    def test_ends_when_told(self, tmp_path: Path, number: signal.Signals, bank: list[str]) -> None:
         """It tells its health, ends at a signal with 0, and what it did is in its log."""
-        with serving("bank:service", *EMBEDDED, "--health", "127.0.0.1:0", marks=tmp_path) as served:
+        with serving("bank:service", *bank, "--health", "127.0.0.1:0", marks=tmp_path) as served:
             served.until_serving()
             port = port_of(served)
             eventually(lambda: asked(port, "/ready")[0] == 200, "it is ready")
@@ -175,19 +196,19 @@ class TestOneProcess:
             assert served.ended() == 0
         assert "served: none" in "".join(served.err)
 
-    def test_json(self, tmp_path: Path) -> None:
+    def test_json(self, tmp_path: Path, bank: list[str]) -> None:
         """What it says is an object a line."""
-        options = [*EMBEDDED, "--health", "127.0.0.1:0", "--json"]
+        options = [*bank, "--health", "127.0.0.1:0", "--json"]
         with serving("bank:service", *options, marks=tmp_path) as served:
             eventually(lambda: len(served.out) == 2, "it says both")
             health, bank = map(json.loads, served.out)
             assert (health["telling"], health["paths"]) == ("health", ["/live", "/ready"])
             assert asked(health["port"], "/live")[0] in (200, 503)
-            assert bank == {"serving": "queue:bank", "broker": "embedded", "process": served.process.pid}
+            assert bank == {"serving": "queue:bank", "broker": "brokers-embedded/1", "process": served.process.pid}
 
-    def test_json_log(self, tmp_path: Path) -> None:
+    def test_json_log(self, tmp_path: Path, bank: list[str]) -> None:
         """With --log-format json the log is an object a line, with the event and its fields."""
-        with serving("bank:service", *EMBEDDED, "--log-format", "json", marks=tmp_path) as served:
+        with serving("bank:service", *bank, "--log-format", "json", marks=tmp_path) as served:
             served.until_serving()
             served.process.terminate()
             assert served.ended() == 0
@@ -196,26 +217,26 @@ class TestOneProcess:
         assert (ended["level"], ended["logger"], ended["counts"]) == ("INFO", "soapjms.serve", "none")
         assert ended["message"] == "served: none"
 
-    def test_from_the_environment(self, tmp_path: Path) -> None:
+    def test_from_the_environment(self, tmp_path: Path, shared_url: str) -> None:
         """What is not on the command line may be in the environment; the command line wins."""
         environment = {
-            "SOAPJMS_CONNECTION": "embedded:",
+            "SOAPJMS_CONNECTION": shared_url,
             "SOAPJMS_URI": "jms:queue:other",
             "SOAPJMS_LOG_LEVEL": "ERROR",
         }
         with serving("bank:service", "--uri", "jms:queue:bank", marks=tmp_path, **environment) as served:
             served.until_serving()
-            assert served.out[0].startswith("serving queue:bank at embedded")
+            assert served.out[0].startswith("serving queue:bank at brokers-embedded")
             served.process.terminate()
             assert served.ended() == 0
         assert served.err == []
 
-    def test_wsdl(self, tmp_path: Path) -> None:
+    def test_wsdl(self, tmp_path: Path, shared_url: str) -> None:
         """Where requests come to may be in a WSDL, and JNDI names in a file."""
         names = tmp_path / "names.toml"
         names.write_text('[queues]\n"jms/Bank" = "bank"\n')
         for options in (["--wsdl", str(WSDL)], ["--uri", "jms:jndi:jms%2FBank", "--names", str(names)]):
-            with serving("bank:service", "--connection", "embedded:", *options, marks=tmp_path) as served:
+            with serving("bank:service", "--connection", shared_url, *options, marks=tmp_path) as served:
                 served.until_serving()
                 served.process.terminate()
                 assert served.ended() == 0
@@ -224,9 +245,9 @@ class TestOneProcess:
 class TestProcesses:
     """With --processes."""
 
-    def test_started_again(self, tmp_path: Path) -> None:
+    def test_started_again(self, tmp_path: Path, bank: list[str]) -> None:
         """One that is killed is followed by another; all end when told, with 0."""
-        options = [*EMBEDDED, "--processes", "2", "--health", "127.0.0.1:0"]
+        options = [*bank, "--processes", "2", "--health", "127.0.0.1:0"]
         with serving("bank:service", *options, marks=tmp_path) as served:
             served.until_serving(2)
             port = port_of(served)
@@ -245,22 +266,22 @@ class TestProcesses:
 
     def test_usage(self, tmp_path: Path) -> None:
         """What makes no sense is not tried again and again."""
-        with serving("bank:nobody", *EMBEDDED, "--processes", "2", marks=tmp_path) as served:
+        with serving("bank:nobody", *NOWHERE, "--processes", "2", marks=tmp_path) as served:
             assert served.ended() == 2
         assert "target must be a soapjms.Service, got bank:nobody" in "".join(served.err)
 
     def test_debug(self, tmp_path: Path) -> None:
         """Where an error is from is shown, by the one process that was started first, and once."""
         (tmp_path / "broken_bank.py").write_text("import soapjms\n1 / 0\n")
-        options = [*EMBEDDED, "--processes", "2", "--debug"]
+        options = [*NOWHERE, "--processes", "2", "--debug"]
         with serving("broken_bank:service", *options, marks=tmp_path, PYTHONPATH=f"{ROOT}:{tmp_path}") as served:
             assert served.ended() == 2
         said = "".join(served.err)
         assert (said.count("Traceback"), said.count("Error: the module")) == (1, 1)
 
-    def test_parent_killed(self, tmp_path: Path) -> None:
+    def test_parent_killed(self, tmp_path: Path, bank: list[str]) -> None:
         """If the one that started them is killed, the others end by themselves."""
-        with serving("bank:service", *EMBEDDED, "--processes", "2", marks=tmp_path) as served:
+        with serving("bank:service", *bank, "--processes", "2", marks=tmp_path) as served:
             served.until_serving(2)
             served.process.kill()
             assert served.ended() == -9  # and its output has ended, which they had too
@@ -411,9 +432,9 @@ class TestHealthPage:
 class TestMetrics:
     """`--metrics`."""
 
-    def test_one_page(self, tmp_path: Path) -> None:
+    def test_one_page(self, tmp_path: Path, bank: list[str]) -> None:
         """Metrics may be where health is; what is counted seldom is there before it happens."""
-        options = [*EMBEDDED, "--health", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+        options = [*bank, "--health", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
         with serving("bank:service", *options, marks=tmp_path) as served:
             served.until_serving()
             (port,) = [line.split()[5].rstrip(":") for line in served.out if line.startswith("health and metrics at")]
@@ -442,10 +463,10 @@ class TestMetrics:
         assert "such as 127.0.0.1:8080, got 'here'" in done.output
 
 
-def test_store(tmp_path: Path) -> None:
+def test_store(tmp_path: Path, bank: list[str]) -> None:
     """The store is a file, made if it is not there."""
     path = tmp_path / "requests.db"
-    with serving("bank:service", *EMBEDDED, "--store", str(path), "--lease", "1", marks=tmp_path) as served:
+    with serving("bank:service", *bank, "--store", str(path), "--lease", "1", marks=tmp_path) as served:
         served.until_serving()
         served.process.terminate()
         assert served.ended() == 0
@@ -458,7 +479,7 @@ def test_store_and_broker_elsewhere(tmp_path: Path) -> None:
     with Listener(EmbeddedBroker("elsewhere"), port=0) as listener:
         url = f"amqp://0.0.0.0:{listener.port}"  # this machine, by a name that does not say so
         with serving(
-            "bank:service", "--connection", url, *EMBEDDED[2:], "--store", str(path), marks=tmp_path
+            "bank:service", "--connection", url, "--uri", "jms:queue:bank", "--store", str(path), marks=tmp_path
         ) as served:
             served.until_serving()
             served.process.terminate()

@@ -17,7 +17,7 @@ from brokers.amqp.listener import Listener as AmqpListener
 from brokers.amqp.listener import Options
 from brokers.embedded import Broker
 from brokers.listeners.reach import check_reach, is_here_only
-from soapjms import UsageError
+from soapjms import UsageError, connect
 from soapjms.bridge.listener import Listener
 from soapjms.serving import StatusPage
 
@@ -92,6 +92,7 @@ def test_the_command_broker(option: str) -> None:
 def test_the_command_bridge() -> None:
     """Likewise."""
     words: list[Any] = ["bridge", "http", "--listen", "0.0.0.0:0", "--connection", "embedded:", "--to", "jms:queue:a"]
-    done = run(*words)
+    with connect("embedded:"):
+        done = run(*words)
     assert done.exit_code == 2
     assert "other machines reach 0.0.0.0" in done.output

@@ -145,7 +145,8 @@ COMMANDS = (
 def test_commands(words: str, url: str, debug: tuple[str, ...], tmp_path: Path) -> None:
     """Neither output nor errors of a command have it, wherever the URL stands, with --debug too."""
     given = [each.replace("@", url).replace("OUT", str(tmp_path / "out")) for each in words.split()]
-    done = run(*debug, *given)
+    with soapjms.connect("embedded:"):
+        done = run(*debug, *given)
     assert SECRET not in done.stdout + done.stderr
 
 
