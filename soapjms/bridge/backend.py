@@ -5,7 +5,7 @@ All of this may block, so it runs on threads beside the event loop that serves H
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -43,11 +43,13 @@ class Behind:
         to: where the service is: a `jms:` URI, or the port of a WSDL. None for the port of `wsdl`.
         wsdl: the file of the WSDL that `GET ?wsdl` returns; it also says which operations are one-way.
         port: the name of the WSDL's port, needed if it has several.
+        allow: folders that imports of the WSDL may be read from, beside its own.
     """
 
     to: str | JmsUri | Port | None = None
     wsdl: str | Path | None = None
     port: str | None = None
+    allow: Iterable[str | Path] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def serve(
         InvalidUriError, InvalidPropertyError, InvalidWsdlError, NameNotFoundError: see `Client`.
     """
     behind = behind if isinstance(behind, Behind) else Behind(behind)
-    port, told = (None, None) if behind.wsdl is None else published(behind.wsdl, behind.port)
+    port, told = (None, None) if behind.wsdl is None else published(behind.wsdl, behind.port, behind.allow)
     where = port if behind.to is None else behind.to
     if where is None:
         raise UsageError("the address of the service is missing; give a jms: URI, or a WSDL with a SOAP/JMS port")

@@ -5,7 +5,7 @@ Documents that it imports from files are published with it, by number: a client 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,15 +76,18 @@ def port_of(described: Description, name: str | None) -> Port:
     return described.port(name)
 
 
-def published(path: str | Path, name: str | None = None) -> tuple[Port, PublishedWsdl]:
+def published(
+    path: str | Path, name: str | None = None, allow: Iterable[str | Path] = ()
+) -> tuple[Port, PublishedWsdl]:
     """Read a WSDL for HTTP clients.
 
     JMS bindings become HTTP bindings and lose their soapjms elements; other ports are left out.
 
     Args:
-        path: path of the file. Its imports are read from files in or below its folder; references to other locations
-            stay as they are.
+        path: path of the file. Its imports are read from files in or below its folder, or in allowed ones; references
+            to other locations stay as they are.
         name: the name of the port; None if there is only one.
+        allow: other folders that imports may be read from.
 
     Returns:
         The port as in the file, over JMS or another transport, and the WSDL to publish.
@@ -93,10 +96,11 @@ def published(path: str | Path, name: str | None = None) -> tuple[Port, Publishe
         InvalidWsdlError: the WSDL cannot be read.
         UsageError: there is no such port, or more than one.
     """
-    port = port_of(read_wsdl(path), name)
+    allow = tuple(allow)
+    port = port_of(read_wsdl(path, allow=allow), name)
     if port.soap_version is None:
         raise UsageError(f"{path}: the port {port.name!r} is not a SOAP port, so no SOAP client can call it")
-    documents = _Documents(Files(Path(path), ())).read(str(path))
+    documents = _Documents(Files(Path(path), allow)).read(str(path))
     one_way = frozenset(_one_way(port, documents))
     return port, PublishedWsdl([_over_http(each, port) for each in documents], one_way)
 

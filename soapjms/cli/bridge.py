@@ -19,7 +19,7 @@ from soapjms.bridge.wsdl import port_of
 from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, Range
 from soapjms.cli.configuration import is_debug
 from soapjms.cli.connection import CONNECTION_OPTION, check_reachable, opened, read_names
-from soapjms.cli.options import names_option, set_option
+from soapjms.cli.options import ALLOW_OPTION, names_option, set_option
 from soapjms.cli.paths import CERTIFICATE, KEY, WSDL_FILE
 from soapjms.cli.serve import LOG_FORMAT_HELP, log_to_terminal, serve_until_told, serving_options
 from soapjms.cli.status import FAILED_STATUS
@@ -74,6 +74,7 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     "--wsdl", multiple=True, callback=_by_path, metavar="[PATH=]FILE[#PORT]",
     help="WSDL of the service, served at ?wsdl; names one-way operations and, without --to, the address; repeatable.",
 )  # fmt: skip
+@ALLOW_OPTION
 @CONNECTION_OPTION
 @names_option()
 @click.option(
@@ -133,6 +134,7 @@ def http_command(
     as_json: bool,
     to: dict[str, str],
     wsdl: dict[str, str],
+    allow: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Listen for SOAP over HTTP, and pass each request on to a service over JMS.
@@ -146,7 +148,7 @@ def http_command(
 
     log_to_terminal(log_level, log_format, debug=is_debug())
     raise_limit()
-    stop, board, behind, known = Event(), Board(), _behind(to, wsdl), read_names(names)
+    stop, board, behind, known = Event(), Board(), _behind(to, wsdl, allow), read_names(names)
     check_reachable(connection, instead="bridge from the program that serves, with soapjms.bridge.http.HttpBridge")
     with ExitStack() as stack:
         open_connection = stack.enter_context(
@@ -185,7 +187,7 @@ def _tell_health(page: StatusPage, as_json: bool) -> None:
     announce(f"health at port {page.port}: /live, /ready", members, as_json=as_json)
 
 
-def _behind(to: Mapping[str, str], wsdl: Mapping[str, str]) -> dict[str, Behind]:
+def _behind(to: Mapping[str, str], wsdl: Mapping[str, str], allow: tuple[str, ...]) -> dict[str, Behind]:
     """Combine URIs and WSDLs by path.
 
     Raises:
@@ -199,7 +201,7 @@ def _behind(to: Mapping[str, str], wsdl: Mapping[str, str]) -> dict[str, Behind]
     for path in dict.fromkeys((*to, *wsdl)):
         file, sharp, port = wsdl.get(path, "").rpartition("#")
         name = (file if sharp else port) or None
-        found[path] = Behind(to.get(path), name and WSDL_FILE.checked(name, "--wsdl"), port if sharp else None)
+        found[path] = Behind(to.get(path), name and WSDL_FILE.checked(name, "--wsdl"), port if sharp else None, allow)
     return found
 
 
@@ -209,14 +211,14 @@ def _place(behind: Mapping[str, Behind]) -> str | Port:
     Raises:
         InvalidWsdlError, UsageError: a WSDL cannot be read, or does not have exactly one such port.
     """
-    ports = {path: _port(each.wsdl, each.port) for path, each in behind.items() if each.wsdl is not None}
+    ports = {path: _port(each.wsdl, each) for path, each in behind.items() if each.wsdl is not None}
     path, first = next(iter(behind.items()))
     return first.to if isinstance(first.to, str) else ports[path]
 
 
-def _port(wsdl: str | Path, name: str | None) -> Port:
+def _port(wsdl: str | Path, behind: Behind) -> Port:
     try:
-        return port_of(read_wsdl(wsdl), name)
+        return port_of(read_wsdl(wsdl, allow=behind.allow), behind.port)
     except InvalidWsdlError:
         raise
     except UsageError as error:

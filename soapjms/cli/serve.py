@@ -17,7 +17,15 @@ from brokers.errors import BrokerError
 from soapjms.cli.commands import AT_LEAST_ONE, F, Range, grouped
 from soapjms.cli.configuration import OUR_LOGS, is_debug, show_debug
 from soapjms.cli.connection import check_reachable
-from soapjms.cli.options import check_place, names_option, port_option, set_option, uri_option, wsdl_option
+from soapjms.cli.options import (
+    ALLOW_OPTION,
+    check_place,
+    names_option,
+    port_option,
+    set_option,
+    uri_option,
+    wsdl_option,
+)
 from soapjms.cli.paths import OutputFile, error_text
 from soapjms.cli.status import FAILED_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
@@ -50,6 +58,7 @@ serving_options: Final = grouped(
     uri_option("the port of a typed service", **_variable("URI")),
     wsdl_option(**_variable("WSDL")),
     port_option(**_variable("WSDL_PORT")),
+    ALLOW_OPTION,
     names_option(**_variable("NAMES")),
     set_option(),
     _option("--profile", "Edition of the specification.", type=click.Choice(sorted(PROFILES))),

@@ -208,10 +208,12 @@ class AsyncClient:
         connection: Connection,
         path: str | Path,
         port: str | None = None,
+        *,
+        allow: Iterable[str | Path] = (),
         **options: Unpack[AsyncClientArguments],
     ) -> Self:
         """Make a client for a WSDL file's port; see `soapjms.Client.from_wsdl`."""
-        found = read_wsdl(path).port(port)
+        found = read_wsdl(path, allow=allow).port(port)
         options.setdefault("profile", found.profile or DEFAULT_PROFILE)
         return cls(connection, found, **options)
 

@@ -326,15 +326,19 @@ class Client:
         connection: Connection,
         path: str | Path,
         port: str | None = None,
+        *,
+        allow: Iterable[str | Path] = (),
         **options: Unpack[PlainClientArguments],
     ) -> Self:
         """Make a client for a WSDL file's port (its only SOAP/JMS port if none is named), in the edition it follows.
+
+        Imports may also be read from the folders in `allow`.
 
         Raises:
             InvalidWsdlError, UsageError: the file or the port cannot be used. For other errors and `options`, see the
                 class.
         """
-        found = read_wsdl(path).port(port)
+        found = read_wsdl(path, allow=allow).port(port)
         options.setdefault("profile", found.profile or DEFAULT_PROFILE)
         return cls(connection, found, **options)
 

@@ -123,6 +123,7 @@ class ServeOptions:
         uri: the jms: URI that requests come to. Without `uri` and `wsdl`, the port of the service's own WSDL is used.
         wsdl: a WSDL file whose port says where requests come to.
         port: name of the WSDL's port, or SERVICE/PORT; None for the only SOAP/JMS port.
+        allow: folders that imports of the WSDL may be read from, beside its own; by default none.
         processes: number of processes that serve as competing consumers; each of several imports the target. Default 1.
         workers: number of requests that each process works on at a time; default 4.
         prefetch: number of requests that the broker may hand to a worker before the first is accepted; default 1.
@@ -158,6 +159,7 @@ class ServeOptions:
     uri: str | None = None
     wsdl: str | None = None
     port: str | None = None
+    allow: tuple[str, ...] = ()
     processes: int = 1
     workers: int = 4
     prefetch: int = 1
@@ -358,7 +360,7 @@ def _place(options: ServeOptions, service: Operations) -> tuple[str | Port, Prof
     if options.uri is not None:
         return options.uri, options.profile or DEFAULT_PROFILE
     try:
-        described = None if options.wsdl is None else read_wsdl(options.wsdl)
+        described = None if options.wsdl is None else read_wsdl(options.wsdl, allow=options.allow)
         port = service.port if described is None else described.port(options.port, option="--port SERVICE/PORT")
     except OSError as error:
         raise UsageError(f"the WSDL {options.wsdl} cannot be read: {reason_of(error)}") from error

@@ -20,6 +20,7 @@ from cli_kit import process
 from proxy_kit import Proxy
 from real_brokers import RealBroker
 from serving_kit import SERVICES, Served, started
+from wsdl_kit import with_import_from_above
 from zeep_kit import ECHO, PROPERTIES, echo
 
 import soapjms
@@ -222,3 +223,15 @@ def test_nobody_is_in_an_embedded_broker(url: str) -> None:
     assert (done.returncode, done.stdout) == (2, b"")
     assert line.startswith(f"Error: --connection '{url}' is a broker inside of this process, where no service is. Run")
     assert line.endswith("; or bridge from the program that serves, with soapjms.bridge.http.HttpBridge")
+
+
+def test_imports_from_elsewhere(tmp_path: Path, shared_url: str) -> None:
+    """The error says what to allow, and the option `--allow` does."""
+    words = ["bridge", "http", *LISTEN, "--connection", shared_url, "--wsdl", with_import_from_above(tmp_path)]
+    refused = process(*words, cwd=tmp_path)
+    assert (refused.returncode, b"or allow its folder" in refused.stderr) == (2, True)
+    with started(*map(str, words), "--allow", str(tmp_path)) as bridge:
+        listening = until(bridge, r"bridging http://127.0.0.1:(\d+)/ to jms:queue:ledger")
+        assert b"LedgerPT" in ask(at(listening[1]), None, path="/?doc=1").body
+        bridge.process.terminate()
+        assert bridge.ended() == 0

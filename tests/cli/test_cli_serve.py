@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from places import ROOT
 from ports import nobody
 from serving_kit import SERVICES, asked, port_of, serving
+from wsdl_kit import with_import_from_above
 
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker as EmbeddedBroker
@@ -240,6 +241,17 @@ class TestOneProcess:
                 served.until_serving()
                 served.process.terminate()
                 assert served.ended() == 0
+
+    def test_imports_from_elsewhere(self, tmp_path: Path, shared_url: str) -> None:
+        """The error says what to allow, and the option `--allow` does."""
+        options = ["--connection", shared_url, "--wsdl", str(with_import_from_above(tmp_path))]
+        refused = process("serve", "bank:service", *options, cwd=SERVICES)
+        assert (refused.returncode, b"or allow its folder" in refused.stderr) == (2, True)
+        with serving("bank:service", *options, "--allow", str(tmp_path), marks=tmp_path) as served:
+            served.until_serving()
+            assert served.out[0].startswith("serving queue:ledger at ")
+            served.process.terminate()
+            assert served.ended() == 0
 
 
 class TestProcesses:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from places import ROOT
-from wsdl_kit import CR, DATA, REC, VERSIONS, line_of, wsdl, wsdl11
+from wsdl_kit import CR, DATA, REC, VERSIONS, line_of, with_import_from_above, wsdl, wsdl11
 
 import soapjms as package
 from soapjms.cli.commands import soapjms
@@ -142,12 +142,7 @@ def test_inspect_refuses_what_cannot_be_used(tmp_path: Path, version: str) -> No
 
 def test_imports_from_elsewhere(tmp_path: Path) -> None:
     """Only from folders that are allowed."""
-    (tmp_path / "in").mkdir()
-    written(tmp_path, wsdl11())
-    path = tmp_path / "in" / "b.wsdl"
-    path.write_text(
-        '<definitions xmlns="http://schemas.xmlsoap.org/wsdl/"><import location="../a.wsdl"/></definitions>'
-    )
+    path = with_import_from_above(tmp_path)
     assert "allow its folder" in run("wsdl", "inspect", path).stderr
     assert run("wsdl", "inspect", path, "--allow", tmp_path).exit_code == 0
     assert run("explain", path, "--allow", tmp_path).exit_code == 0

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from calling_kit import PATIENCE, SOAP_12, OnEachBroker, arrivals, envelope, greeter, text_of
-from wsdl_kit import CR, CXF, VERSIONS, WSDL_11, wsdl
+from wsdl_kit import CR, CXF, VERSIONS, WSDL_11, with_import_from_above, wsdl
 
 import soapjms
 from brokers import Connection, queue
-from soapjms import CR_2009, REC_2012, Client, Dispatcher, InvalidWsdlError, Names, UsageError, read_wsdl
+from soapjms import CR_2009, REC_2012, AsyncClient, Client, Dispatcher, InvalidWsdlError, Names, UsageError, read_wsdl
 
 INTERFACE = {
     "1.1": """<wsdl:portType name="LedgerPT">
@@ -72,6 +72,15 @@ class TestCalls(OnEachBroker):
         ):
             client.send(envelope(version=SOAP_12, operation="pingMe"), operation="pingMe")
             assert found.next().reply_to is None
+
+
+def test_imports_from_elsewhere(connection: Connection, tmp_path: Path) -> None:
+    """Only from folders that are allowed."""
+    path = with_import_from_above(tmp_path)
+    for kind in (Client, AsyncClient):
+        with pytest.raises(InvalidWsdlError, match="or allow its folder"):
+            kind.from_wsdl(connection, path)
+        assert kind.from_wsdl(connection, path, allow=[tmp_path]).endpoint.uri.destination == "ledger"
 
 
 @pytest.fixture

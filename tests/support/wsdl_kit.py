@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import places
@@ -127,3 +128,15 @@ def line_of(text: str, part: str) -> int:
     """Return the line on which a part of a text begins."""
     assert part in text
     return text[: text.index(part)].count("\n") + 1
+
+
+def with_import_from_above(folder: Path) -> Path:
+    """Write a WSDL whose import is in the folder above its own; return its path."""
+    (folder / "ledger.wsdl").write_text(wsdl11(), encoding="utf-8")
+    path = folder / "below" / "importing.wsdl"
+    path.parent.mkdir()
+    path.write_text(
+        '<definitions xmlns="http://schemas.xmlsoap.org/wsdl/"><import location="../ledger.wsdl"/></definitions>',
+        encoding="utf-8",
+    )
+    return path
