@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias, get_args
 
-from soapjms.capture.log import CaptureLog
+from soapjms.capture.log import LogFiles, file_name
 from soapjms.generate.traffic import TrafficLine
 from soapjms.protocol.errors import UsageError
 
@@ -18,7 +18,7 @@ FORMS: Final[tuple[FormName, ...]] = get_args(FormName)
 
 
 class LogWriter(Protocol):
-    """Writes lines to files."""
+    """Writes lines to files: to an empty one if there are none."""
 
     files: list[Path]
 
@@ -33,7 +33,11 @@ class JsonLines:
     """Writes JSON Lines, plain or compressed with gzip."""
 
     def __init__(self, folder: Path, rotation: int, begun: datetime, *, compress: bool) -> None:
-        self._log = CaptureLog(folder, rotation=rotation, compress=compress, clock=lambda: begun)
+        folder.mkdir(parents=True, exist_ok=True)
+        suffix = ".jsonl.gz" if compress else ".jsonl"
+        self._log = LogFiles(
+            lambda number: folder / file_name(begun, number, suffix), rotation=rotation, compress=compress
+        )
         self.files = self._log.files
 
     def add(self, line: TrafficLine) -> None:

@@ -43,8 +43,7 @@ class ParquetRows:
     def close(self) -> None:
         """Write what is left."""
         self._flush()
-        if self._part is not None:
-            self._part.close()
+        (self._part or self._next_part()).close()
 
     def _flush(self) -> None:
         lines, self._lines = self._lines, []
@@ -53,9 +52,12 @@ class ParquetRows:
         if self._part is None or self._part.size >= self._rotation:
             if self._part is not None:
                 self._part.close()
-            self.files.append(self._folder / file_name(self._begun, len(self.files) + 1, ".parquet"))
-            self._part = _Part(self.files[-1])
+            self._part = self._next_part()
         self._part.write(lines)
+
+    def _next_part(self) -> _Part:
+        self.files.append(self._folder / file_name(self._begun, len(self.files) + 1, ".parquet"))
+        return _Part(self.files[-1])
 
 
 class _Part:

@@ -50,7 +50,6 @@ A_LOG: Final = (
     "a capture log has a JSON object with a member v in each line, plain or compressed with gzip, or is Parquet: "
     "soapjms capture and soapjms.Recorder write them"
 )
-EMPTY: Final = f"{NO_LOG}: it is empty; {A_LOG}"
 HIDING: Final = (".", "_")
 """Prefixes of the names of hidden files, which programs keep for themselves."""
 
@@ -230,7 +229,7 @@ def _open(entry: RejectedRow | _Candidate) -> LogFile | RejectedRow:
         return RejectedRow(log.name, None, why_closed(error))
     if isinstance(found, RejectedRow):
         return found
-    if found.problem is not None and found.size and entry.is_named:
+    if found.problem is not None and entry.is_named:
         return RejectedRow(log.name, None, found.problem)
     return found._replace(uri=log.uri)
 
@@ -295,7 +294,7 @@ def opened(stream: BinaryIO, number: int, name: str, path: str) -> LogFile | Rej
         rows = tuple((each.num_rows, each.total_byte_size) for each in groups)
         return LogFile(number, name, path, size, form, groups=rows)
     head, is_all = _first_inflated(start, size) if form is LogForm.GZIP else (start, len(start) == size)
-    problem = None if size else EMPTY
+    problem = None
     if _is_foreign(head.removeprefix(MARK), is_all=is_all):
         inside = "its compressed content" if form is LogForm.GZIP else "it"
         problem = f"{NO_LOG}: {inside} begins with {quoted(head[:SEEN_OCTETS])}; {A_LOG}"

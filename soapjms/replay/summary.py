@@ -350,10 +350,12 @@ class RunTally:
 
 
 def note_files(tally: RunTally, logs: Iterable[LogFile], others: Iterable[str]) -> None:
-    """Note the byte order marks of logs, and the files in folders that were ignored."""
+    """Note the byte order marks of logs, that logs are empty, and the files in folders that were ignored."""
     for log in logs:
         if log.marked:
             tally.note(*MARKED)
+    if not (tally.counts["records",] or tally.counts["rejected",]):
+        tally.note("noRecords", "the logs have no records: no message was captured")
     note_others(tally, others)
 
 

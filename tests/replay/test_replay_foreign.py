@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from cli_kit import run
 from places import ROOT
 from replay_logs import CXF, rows, summary
 
+import soapjms
+from soapjms.generate import generate
 from soapjms.replay import NoInputError, replay
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 40
@@ -22,7 +25,6 @@ A_LOG = "a capture log has a JSON object with a member v in each line, plain or 
 
 FOREIGN = {
     "photo.png": (PNG, r"it begins with '\x89PNG\r\n"),
-    "empty.jsonl": (b"", "it is empty"),
     "bank.wsdl": (WSDL, "it begins with '<"),
     "one-line.xml": (b"<log>" + b"x" * 10_000 + b"</log>", "it begins with '<log>"),
     "table.csv": (CSV, "it begins with 'time,queue,id"),
@@ -72,10 +74,11 @@ def test_beside_logs(tmp_path: Path) -> None:
     """If it was named, it is one rejected row, and the rest is judged; an empty log among others is fine."""
     for name, (octets, _) in FOREIGN.items():
         (tmp_path / name).write_bytes(octets)
-    replay([CXF, *(tmp_path / name for name in FOREIGN)], tmp_path / "out", engine="local")
+    (tmp_path / "empty.jsonl").touch()
+    replay([CXF, *(tmp_path / name for name in [*FOREIGN, "empty.jsonl"])], tmp_path / "out", engine="local")
     refused = rows(tmp_path / "out", "rejected")
-    assert {Path(each["file"]).name for each in refused} == FOREIGN.keys() - {"empty.jsonl"}
-    assert len(refused) == len(FOREIGN) - 1
+    assert {Path(each["file"]).name for each in refused} == FOREIGN.keys()
+    assert len(refused) == len(FOREIGN)
     assert summary(tmp_path / "out")["messages"] == 26
 
 
@@ -103,12 +106,38 @@ def test_a_torn_log_is_a_log(tmp_path: Path) -> None:
     assert replay(tmp_path / "blank.jsonl", tmp_path / "blank", engine="local").members["verdict"] == "nothingToJudge"
 
 
-def test_only_empty_logs(tmp_path: Path) -> None:
-    """In a program it is the error for logs that cannot be read."""
-    (tmp_path / "a.jsonl").touch()
-    (tmp_path / "b.jsonl").touch()
-    with pytest.raises(NoInputError, match=r"a\.jsonl: no capture log: it is empty.*b\.jsonl: no capture log"):
-        replay(tmp_path, tmp_path / "out")
+def record_nothing(path: Path) -> None:
+    """Write the log of a recorder that saw no message."""
+    with soapjms.Recorder(path):
+        pass
+
+
+EMPTY_LOGS: dict[str, Callable[[Path], object]] = {
+    "none.jsonl": record_nothing,
+    "none.jsonl.gz": record_nothing,
+    "made": lambda path: generate(path.parent / "jsonl", 0).files[0].parent.rename(path),
+    "made-gzip": lambda path: generate(path.parent / "gzip", 0, form="gzip").files[0].parent.rename(path),
+    "made-parquet": lambda path: generate(path.parent / "parquet", 0, form="parquet").files[0].parent.rename(path),
+}
+
+
+@pytest.mark.parametrize("engine", ["local", "exact"])
+@pytest.mark.parametrize("name", EMPTY_LOGS)
+def test_a_log_without_messages(name: str, engine: str, tmp_path: Path) -> None:
+    """There is nothing to judge in what we write if no message comes; a note says so."""
+    EMPTY_LOGS[name](tmp_path / name)
+    done = run("replay", tmp_path / name, "--engine", engine, "--out", tmp_path / "out")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("NOTHING TO JUDGE")
+    assert "note: the logs have no records: no message was captured (once)" in done.stdout
+    assert summary(tmp_path / "out")["verdict"] == "nothingToJudge"
+
+
+def test_an_empty_log_and_one_that_cannot_be_read(tmp_path: Path) -> None:
+    """What was rejected counts."""
+    (tmp_path / "none.jsonl").touch()
+    done = replay([tmp_path / "none.jsonl", tmp_path / "missing.jsonl"], tmp_path / "out", engine="local")
+    assert (done.exit_status, len(done.rejects), "noRecords" in done.members["notes"]) == (1, 1, False)
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}\n', '{"a": 1}\n' * 20, '{"a": 1}'])
