@@ -14,6 +14,7 @@ import click
 
 from brokers.connection import Connection, ConnectionState
 from brokers.listeners.descriptors import raise_limit
+from brokers.naming import Names
 from soapjms.bridge.limits import MAX_BODY, MAX_CALLS, MAX_CONNECTIONS, MAX_HELD
 from soapjms.bridge.wsdl import port_of
 from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, Range
@@ -149,11 +150,8 @@ def http_command(
     log_to_terminal(log_level, log_format, debug=is_debug())
     raise_limit()
     stop, board, behind, known = Event(), Board(), _behind(to, wsdl, allow), read_names(names)
-    check_reachable(connection, instead="bridge from the program that serves, with soapjms.bridge.http.HttpBridge")
     with ExitStack() as stack:
-        open_connection = stack.enter_context(
-            opened(connection, _place(behind), known, options["properties"], options["timeout"])
-        )
+        open_connection = stack.enter_context(_opened(connection, behind, known, options))
         bridge = stack.enter_context(HttpBridge(open_connection, behind, names=known, **options))
         listener = Listener(
             bridge, listen, grace=grace, certificate=cert, key=key, is_open=is_open, max_connections=max_connections
@@ -171,6 +169,13 @@ def http_command(
             click.echo("Error: the bridge cannot go on: its connection or its listener has ended", err=True)
         is_finished = listener.stop()
     sys.exit(0 if dead is None and is_finished else FAILED_STATUS)
+
+
+def _opened(
+    url: str | None, behind: Mapping[str, Behind], known: Names | None, options: Mapping[str, Any]
+) -> Connection:
+    check_reachable(url, instead="bridge from the program that serves, with soapjms.bridge.http.HttpBridge")
+    return opened(url, _place(behind), known, options["properties"], options["timeout"])
 
 
 def _tell_path(url: str, uri: str, as_json: bool) -> None:

@@ -35,7 +35,8 @@ from soapjms.replay.inputs import (
     opened,
     whole,
 )
-from soapjms.replay.output import SUMMARY, check_names
+from soapjms.replay.marks import SUMMARY
+from soapjms.replay.output import check_names
 from soapjms.replay.records import MAX_LINE_OCTETS
 from soapjms.replay.uris import scheme_of, shown
 

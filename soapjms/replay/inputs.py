@@ -25,6 +25,7 @@ from pyarrow import parquet
 
 from soapjms.protocol.text import shown as quoted
 from soapjms.replay.errors import NoInputError
+from soapjms.replay.marks import SUMMARY, own_names
 from soapjms.replay.parquet import schema_problem
 from soapjms.replay.uris import is_elsewhere, shown, without_query
 
@@ -139,7 +140,8 @@ class ExpandedInputs(NamedTuple):
     Attributes:
         logs: the logs.
         rejected: files and folders that cannot be read.
-        others: the names of files in folders that are ignored, since their names are not those of logs.
+        others: the names of what is ignored in folders: files that are not named like logs, and folders that a replay
+            wrote into.
     """
 
     logs: list[LogFile]
@@ -170,7 +172,7 @@ def expand(logs: Iterable[str | os.PathLike[str]], leave_out: str | os.PathLike[
         argument, refused = os.fspath(each), list[RejectedRow]()
         names = (_remote_names if is_elsewhere(argument) else _names)(argument, output, refused, others)
         if not names and not refused:
-            refused.append(RejectedRow(shown(argument), None, _why_nothing(argument)))
+            refused.append(RejectedRow(shown(argument), None, "no file matches"))
         entries += refused
         for candidate in names:
             if candidate.place not in places:
@@ -183,6 +185,8 @@ def expand(logs: Iterable[str | os.PathLike[str]], leave_out: str | os.PathLike[
             rejected.append(log)
         else:
             found.append(log._replace(number=len(found)))
+    if found:  # a wildcard of the shell names results too; they are noted
+        rejected = [each for each in rejected if each.reason != ONLY_RESULTS]
     return ExpandedInputs(found, rejected, [name for place, name in others.items() if place not in places])
 
 
@@ -352,32 +356,55 @@ def _remote_names(
                 found.append(_Candidate(name, path, uri, place, name.rstrip("/") == uri.rstrip("/"), is_distant))
             elif not is_hidden(name.removeprefix(match.name).split("/")):
                 others[place] = shown(name).rpartition("/")[2]
+        for name, _, place in match.results:
+            if not is_hidden(name.removeprefix(match.name).split("/")):
+                others[place] = shown(name).rpartition("/")[2]
     if not found and any(match.is_folder for match in matches) and not problems:
-        rejected.append(RejectedRow(shown(uri), None, NO_LOGS))
+        has_results = any(match.results for match in matches)
+        rejected.append(RejectedRow(shown(uri), None, _why_no_logs(uri, leave_out, has_results=has_results)))
     return found
 
 
 CLOSED: Final = "the folder cannot be listed"
 NO_LOGS: Final = f"the folder holds no .jsonl, .jsonl.gz or .parquet file; {A_LOG}"
+ONLY_RESULTS: Final = f"the folder holds results of a replay, and no logs; {A_LOG}"
+OUTPUT: Final = "results must not go into the folder of the logs; name another folder for them"
 
 
 def _names(
     argument: str, leave_out: str | None, rejected: list[RejectedRow], others: dict[Hashable, str]
 ) -> list[_Candidate]:
-    """Find the files that an argument refers to; add rejected folders, and other files beside the logs in folders."""
+    """Find the files that an argument refers to; add rejected folders, and what else is beside the logs in folders."""
     output = None if leave_out is None or is_elsewhere(leave_out) else Path(leave_out).resolve()
     is_name = os.path.lexists(argument) or not glob.has_magic(argument)
     found: list[str] = []
+    has_results = False
     for match in [argument] if is_name else sorted(glob.glob(argument, recursive=True)):
         if os.path.isdir(match):
             below = files_below(match, lambda path: output is not None and path.resolve().is_relative_to(output))
             rejected.extend(below.refused)
             others.update((os.path.realpath(path), shown(path.name)) for path in below.others)
             found.extend(map(str, below.logs))
+            has_results |= below.has_results
         else:
             found.append(match)
+    if not found and not rejected and os.path.isdir(argument):
+        rejected.append(RejectedRow(shown(argument), None, _why_no_logs(argument, leave_out, has_results=has_results)))
     paths = [(name, os.path.realpath(name)) for name in found]
     return [_Candidate(name, path, "", path, is_named=name == argument) for name, path in paths]
+
+
+def _why_no_logs(folder: str, leave_out: str | None, *, has_results: bool) -> str:
+    """Return why a folder, or its URI, has no logs, and what would be right."""
+    if leave_out is not None and _is_within(folder, leave_out):
+        return OUTPUT
+    return ONLY_RESULTS if has_results else NO_LOGS
+
+
+def _is_within(folder: str, other: str) -> bool:
+    if is_elsewhere(folder) or is_elsewhere(other):
+        return f"{folder.rstrip('/')}/".startswith(f"{other.rstrip('/')}/")
+    return Path(folder).resolve().is_relative_to(Path(other).resolve())
 
 
 class FolderContents(NamedTuple):
@@ -386,12 +413,15 @@ class FolderContents(NamedTuple):
     Attributes:
         logs: files with the names of logs, each once, in order of the paths.
         refused: folders that cannot be listed.
-        others: files with other names, except those that begin with a dot or underscore, such as Spark's own files.
+        others: files with other names, and folders that a replay wrote into, except those that begin with a dot or
+            underscore, such as Spark's own files.
+        has_results: whether a replay wrote into one of the folders; what it wrote is not among the files.
     """
 
     logs: list[Path]
     refused: list[RejectedRow]
     others: list[Path]
+    has_results: bool
 
 
 def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> FolderContents:
@@ -407,7 +437,8 @@ def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> Folder
     refused: list[RejectedRow] = []
     logs: dict[str, Path] = {}
     others: list[Path] = []
-    for at, names in _folders(folder, refused):
+    results: list[Path] = []
+    for at, names in _folders(folder, refused, results):
         inside = at.relative_to(folder).parts
         for path in sorted((at / name for name in names), key=lambda path: (path.is_symlink(), path)):
             if path.name.endswith(SUFFIXES):
@@ -415,7 +446,8 @@ def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> Folder
                     logs.setdefault(os.path.realpath(path), path)
             elif not (is_hidden((*inside, path.name)) or leave_out(path)):
                 others.append(path)
-    return FolderContents(sorted(logs.values()), refused, others)
+    others += (each for each in results if not (is_hidden(each.relative_to(folder).parts) or leave_out(each)))
+    return FolderContents(sorted(logs.values()), refused, others, bool(results))
 
 
 def is_hidden(names: Iterable[str]) -> bool:
@@ -423,8 +455,11 @@ def is_hidden(names: Iterable[str]) -> bool:
     return any(name.startswith(HIDING) for name in names)
 
 
-def _folders(folder: str | Path, refused: list[RejectedRow]) -> Iterator[tuple[Path, list[str]]]:
-    """Walk a folder, then the targets of its links, and so on; yield each folder once, with the names of its files."""
+def _folders(folder: str | Path, refused: list[RejectedRow], results: list[Path]) -> Iterator[tuple[Path, list[str]]]:
+    """Walk a folder, then the targets of its links, and so on; yield each folder once, with the names of its files.
+
+    What a replay wrote is left out; the folders that it wrote into are added to `results`.
+    """
 
     def refuse(error: OSError) -> None:
         refused.append(RejectedRow(shown(error.filename), None, f"the folder cannot be listed: {error.strerror}"))
@@ -440,15 +475,13 @@ def _folders(folder: str | Path, refused: list[RejectedRow]) -> Iterator[tuple[P
                     folders.clear()
                     continue
                 seen.add(real)
+                own = own_names([*folders, *names], Path(at, SUMMARY).read_bytes)
+                if own:
+                    results.append(Path(at))
+                    folders[:], names = ([each for each in some if each not in own] for some in (folders, names))
                 links.extend(path for name in folders if os.path.islink(path := os.path.join(at, name)))
                 yield Path(at), names
         tops = sorted(links)
-
-
-def _why_nothing(argument: str) -> str:
-    if os.path.isdir(argument):
-        return NO_LOGS
-    return "no file matches"
 
 
 # Splits

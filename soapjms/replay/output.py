@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import glob
-import json
 import os
 import shutil
 import sqlite3
@@ -24,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from soapjms.protocol.errors import UsageError
+from soapjms.replay.marks import FILES, LOCK, SUMMARY, is_ours
 from soapjms.replay.parquet import BATCH_OCTETS, row_octets, to_batch
-from soapjms.replay.summary import PRODUCER
 
 BATCH_ROWS: Final = 2000
 PART: Final = "part-00000.parquet"
@@ -124,12 +123,6 @@ class Rows:
         self._writer.write_batch(to_batch(self._waiting, self._schema))
         self._waiting.clear()
         self._octets = 0
-
-
-LOCK: Final = "lock.sqlite"
-"""A database in the scratch folder, locked by its process."""
-SUMMARY: Final = "summary.json"
-FILES: Final = frozenset({SUMMARY, "verdicts", "rejected", "late", "report.html", "report.json", "junit.xml"})
 
 
 @contextmanager
@@ -240,16 +233,8 @@ def check_names(out: str, names: Iterable[str], summary: Callable[[], bytes]) ->
     foreign = [name for name in inside if name not in FILES]
     if foreign:
         raise UsageError(f"{out} holds {foreign[0]}, which replay did not write; name a new folder")
-    if inside and not (SUMMARY in inside and _is_ours(summary)):
+    if inside and not (SUMMARY in inside and is_ours(summary)):
         raise UsageError(f"{out} does not look like the results of a replay; name a new folder")
-
-
-def _is_ours(summary: Callable[[], bytes]) -> bool:
-    try:
-        members = json.loads(summary())
-    except (OSError, ValueError, RecursionError):  # nested too deep to be ours
-        return False
-    return isinstance(members, dict) and members.get("producer") == PRODUCER
 
 
 def _put_in_place(result: Path, out: Path, former: Path) -> None:

@@ -24,6 +24,7 @@ from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri.redact import without_user_info
+from soapjms.replay.marks import without_own
 from soapjms.replay.uris import scheme_of, shown, without_query
 
 BUFFER_OCTETS: Final = 1 << 16
@@ -162,12 +163,21 @@ class RemoteMatch(NamedTuple):
     Attributes:
         name: its URI.
         is_folder: whether it is a folder.
-        files: the file, or all in the folder.
+        files: the file, or all in the folder, but for what replays wrote.
+        results: the folders in the folder that a replay wrote into.
     """
 
     name: str
     is_folder: bool
     files: list[RemoteFile]
+    results: list[RemoteFile]
+
+    def without(self, folder: str) -> RemoteMatch:
+        """Return it without what is in a folder, by how paths there begin."""
+        kept = [
+            [each for each in some if not f"{each.path}/".startswith(folder)] for some in (self.files, self.results)
+        ]
+        return self._replace(files=kept[0], results=kept[1])
 
 
 class RemoteMatches(NamedTuple):
@@ -211,9 +221,7 @@ def find(uri: str, leave_out: str | None = None) -> RemoteMatches:
         matches = [search.match(info) for info in infos]
     output = None if leave_out is None else _prefix(leave_out, system)
     if output is not None:
-        matches = [
-            each._replace(files=[file for file in each.files if not file.path.startswith(output)]) for each in matches
-        ]
+        matches = [each.without(output) for each in matches]
     return RemoteMatches(matches, search.problems, bool(system.async_impl))
 
 
@@ -297,14 +305,22 @@ class _Search:
     def match(self, info: Mapping[str, Any]) -> RemoteMatch:
         """Return the file or folder that the file system tells of, with all files in it."""
         path: str = info["name"]
-        match = RemoteMatch(self._name(path), info["type"] == "directory", [])
+        match = RemoteMatch(self._name(path), info["type"] == "directory", [], [])
         paths = [path]
         if match.is_folder:
             paths = self.files(path)
         elif lists_all(self._system) and not info.get("size"):  # it may be a folder too
             paths = _Search(self._system, str).files(path) or paths
-        match.files.extend(RemoteFile(self._name(each), each, (self._system, each)) for each in paths)
-        return match
+        listed = without_own(path, paths, self._octets)
+        files, results = (
+            [RemoteFile(self._name(each), each, (self._system, each)) for each in some] for some in listed
+        )
+        return match._replace(files=files, results=results)
+
+    def _octets(self, path: str) -> bytes:
+        with failing_as_os_error():
+            octets: bytes = self._system.cat_file(path)
+            return octets
 
     def files(self, folder: str) -> list[str]:
         """Return the files in a folder and all folders below, in the order of their paths."""

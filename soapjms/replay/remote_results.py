@@ -12,7 +12,8 @@ from typing import Any, Final
 from uuid import uuid4
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.output import FILES, SUMMARY, check_names, temporary_result
+from soapjms.replay.marks import FILES, SUMMARY
+from soapjms.replay.output import check_names, temporary_result
 from soapjms.replay.remote_files import failing_as_os_error, files_in, found_at, lists_all, name_of, reached
 from soapjms.replay.uris import shown
 

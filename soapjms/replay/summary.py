@@ -28,6 +28,7 @@ from soapjms.replay.excerpts import whole
 from soapjms.replay.findings import MAX_COUNTED_DESTINATIONS, MAX_DESTINATIONS, Findings, Scene
 from soapjms.replay.flat_records import EPOCH, MICROSECOND, microseconds
 from soapjms.replay.inputs import SUFFIXES, LogFile, RejectedRow
+from soapjms.replay.marks import PRODUCER
 from soapjms.replay.parties import (
     BROKEN,
     JUDGED,
@@ -360,9 +361,12 @@ def note_files(tally: RunTally, logs: Iterable[LogFile], others: Iterable[str]) 
 
 
 def note_others(tally: RunTally, names: Iterable[str]) -> None:
-    """Note the files in folders that were ignored, since their names are not those of logs."""
+    """Note what was ignored in folders: files that are not named like logs, and what replays wrote."""
     for name in names:
-        text = f"a file in a folder is not named like a log ({', '.join(SUFFIXES)}) and was not read, such as {name}"
+        text = (
+            f"what is not named like a log in a folder ({', '.join(SUFFIXES)}), or was written by a replay, was not "
+            f"read, such as {name}"
+        )
         tally.note("otherFile", text)
 
 
@@ -479,7 +483,6 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
     )
 
 
-PRODUCER: Final = "soapjms replay"
 """Marks a folder as made by replay."""
 UNPAIRED: Final = ("missingResponses", "responsesWithoutRequest")
 SUBCODE_COUNTS: Final = ("expected", "observed")

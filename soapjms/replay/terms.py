@@ -110,7 +110,7 @@ class Job:
         logs: the files that were found.
         elsewhere: URIs of others, which the engine must find.
         rejected: the files that could not be opened.
-        others: the names of files in folders that are not named like logs.
+        others: the names of what is ignored in folders; see `ExpandedInputs`.
         terms: how to pair and judge.
     """
 

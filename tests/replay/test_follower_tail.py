@@ -15,6 +15,7 @@ from replay_logs import at, request, write_log
 
 from soapjms.generate import generate
 from soapjms.protocol.record import Direction, capture, parse_time, to_json
+from soapjms.replay import replay
 from soapjms.replay.follower import tail as follower_tail
 from soapjms.replay.follower.tail import Chunk, Plan, Tail, split_of
 from soapjms.replay.inputs import RejectedRow, expand, whole
@@ -61,6 +62,17 @@ def compressed(octets: bytes) -> bytes:
 def as_it_is(octets: bytes) -> bytes:
     """Change nothing."""
     return octets
+
+
+def test_what_replays_wrote_is_not_followed(tmp_path: Path) -> None:
+    """Earlier results beside the logs are noted, not read."""
+    append(tmp_path / "log.jsonl", line(1))
+    replay(tmp_path, tmp_path / "report", engine="local")
+    watched = tail(tmp_path)
+    plan = watched.plan()
+    assert plan is not None
+    assert [Path(each.path).name for each in plan.chunks] == ["log.jsonl"]
+    assert (watched.rests(), watched.others()) == ([], ["report"])
 
 
 @pytest.mark.parametrize(("name", "pack"), [("log.jsonl", as_it_is), ("log.jsonl.gz", compressed)])

@@ -37,7 +37,8 @@ from soapjms.generate import generate
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json
 from soapjms.replay import NoInputError, hadoop, replay, spark_logs
-from soapjms.replay.output import LOCK, staging
+from soapjms.replay.marks import LOCK
+from soapjms.replay.output import staging
 
 pytestmark = pytest.mark.spark
 

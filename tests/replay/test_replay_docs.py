@@ -16,7 +16,7 @@ from replay_logs import BUCKETS, CXF, summary
 from soapjms.protocol.record import JMS, MAX_DEPTH, MEMBERS, VERSION, from_json, to_members
 from soapjms.replay import replay
 from soapjms.replay.follower.steps import LATE
-from soapjms.replay.output import FILES
+from soapjms.replay.marks import FILES
 from soapjms.replay.parquet import RECORDS, REJECTED, VERDICTS
 from soapjms.replay.records import MAX_LINE_OCTETS
 

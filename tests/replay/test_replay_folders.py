@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from replay_logs import at, request, write_log
 
 from soapjms.protocol.record import Direction, capture
-from soapjms.replay import Summary, replay
+from soapjms.replay import NoInputError, Summary, replay
+from soapjms.replay.follower import follow
 from soapjms.replay.inputs import FolderContents, expand, files_below
 
 
@@ -142,3 +145,62 @@ def test_a_file_that_is_named_is_no_other(tmp_path: Path) -> None:
     (tmp_path / "logs" / "out" / "summary.json").touch()
     logs, rejected, others = expand([tmp_path / "logs", odd], leave_out=tmp_path / "logs" / "out")
     assert (len(logs), rejected, others) == (2, [], [])
+
+
+# What replays wrote
+
+
+@pytest.fixture
+def with_results(tmp_path: Path) -> Path:
+    """A folder of one log, into which replays wrote: results, a checkpoint, and what a killed run leaves."""
+    logs = tmp_path / "logs"
+    log(logs / "a.jsonl", 1)
+    follow(logs, logs / "out", engine="local", every=timedelta(seconds=0.05), until_idle=timedelta(seconds=0.1))
+    judged(logs, logs / "deep" / "report")
+    shutil.copytree(logs / "out", logs / ".report.1" / "result")
+    (logs / ".report.1" / "result" / "summary.json").unlink()
+    (logs / ".report.1" / "lock.sqlite").touch()
+    return logs
+
+
+def test_what_replays_wrote_is_no_input(with_results: Path, tmp_path: Path) -> None:
+    """It is passed over, with the note that other files get, wherever it is; only the results of this run are not."""
+    done = judged(with_results, tmp_path / "out")
+    assert (done.members["messages"], done.exit_status, done.rejects) == (1, 0, ())
+    note = done.members["notes"]["otherFile"]
+    assert (note["count"], "written by a replay" in note["text"]) == (3, True)
+    assert set(found(with_results).others) == {with_results / each for each in ("out", "out.checkpoint", "deep/report")}
+    again = judged(with_results, with_results / "deep" / "report")
+    assert (again.exit_status, again.members["notes"]["otherFile"]["count"]) == (0, 2)
+    shells = replay([*with_results.glob("*"), *with_results.glob(".*")], tmp_path / "shells", engine="local")
+    assert (shells.members["messages"], shells.exit_status) == (1, 0)
+
+
+def test_a_log_among_results_is_a_log(with_results: Path, tmp_path: Path) -> None:
+    """Only what a replay wrote is passed over, and only where its own summary says that one did."""
+    log(with_results / "out" / "b.jsonl", 2)
+    log(with_results / "out.checkpoint" / "c.jsonl", 3)
+    log(with_results / "others" / "rejected" / "d.jsonl", 4)
+    (with_results / "others" / "summary.json").write_text('{"producer": "something else"}')
+    assert judged(with_results, tmp_path / "out").members["messages"] == 4
+
+
+def test_only_results(with_results: Path, tmp_path: Path) -> None:
+    """An error says that this is no folder of logs."""
+    for name in ("out", "out.checkpoint", "deep"):
+        with pytest.raises(
+            NoInputError, match=rf"{name}: the folder holds results of a replay, and no logs; a capture"
+        ):
+            judged(with_results / name, tmp_path / "new")
+
+
+def test_results_in_the_folder_of_the_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By any name of it, they are refused with what would be right; the log stays."""
+    monkeypatch.chdir(tmp_path)
+    log(tmp_path / "logs" / "day" / "a.jsonl", 1)
+    for argument in ("logs", "logs/day", str(tmp_path / "logs"), f"file://{tmp_path}/logs"):
+        with pytest.raises(
+            NoInputError, match=r"logs.*: results must not go into the folder of the logs; name another"
+        ):
+            replay(argument, "logs", engine="local")
+    assert below(tmp_path) == ["logs/day/a.jsonl"]

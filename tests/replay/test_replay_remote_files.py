@@ -147,6 +147,23 @@ def test_what_is_no_log_is_told(weak: WeakFileSystem) -> None:
         expand(["zip://a.jsonl::weak:///a.zip"])
 
 
+def test_what_replays_wrote_is_no_input(weak: WeakFileSystem, tmp_path: Path) -> None:
+    """It is passed over with a note, as on this machine, and an error says if there is nothing else."""
+    put(weak, "/l/a.jsonl", "/l/deep/b.jsonl")
+    replay("weak:///l", "weak:///l/out", engine="local")
+    replay("weak:///l", "weak:///l/deep/.out", engine="local")
+    log = weak.cat_file("/l/a.jsonl")
+    weak.pipe_file("/l/out/c.jsonl", log)
+    assert names("weak:///l") == [f"weak:///l/{each}" for each in ("a.jsonl", "deep/b.jsonl", "out/c.jsonl")]
+    assert expand(["weak:///l"]).others == ["out"]
+    weak.rm_file("/l/out/c.jsonl")
+    assert names("weak:///l/*") == ["weak:///l/a.jsonl", "weak:///l/deep/b.jsonl"]
+    assert names("weak:///l/out") == [f"weak:///l/out: {inputs.ONLY_RESULTS}"]
+    assert names("weak:///l", leave_out="weak:///l/out") == ["weak:///l/a.jsonl", "weak:///l/deep/b.jsonl"]
+    assert expand(["weak:///l"], leave_out="weak:///l/out").others == []
+    assert names("weak:///l/deep", leave_out="weak:///l") == [f"weak:///l/deep: {inputs.OUTPUT}"]
+
+
 def test_links_to_folders(tmp_path: Path) -> None:
     """They may lead in circles, so they are told, and not followed; links to files are read."""
     shutil.copy(CXF, tmp_path / "cxf.jsonl")

@@ -354,7 +354,7 @@ class Tail:
         return found
 
     def others(self) -> list[str]:
-        """Return the names of files that are ignored, since their names are not those of logs."""
+        """Return the names of what is ignored: files that are not named like logs, and what replays wrote."""
         return [shown(path.name) for path in self._below().others]
 
     def _below(self) -> FolderContents:

@@ -27,7 +27,8 @@ from soapjms.protocol.record import format_time
 from soapjms.replay.findings import MAX_DESTINATIONS, Cause, Causes, FindingKey, Findings, Sample
 from soapjms.replay.flat_records import microseconds
 from soapjms.replay.inputs import RejectedRow
-from soapjms.replay.output import SUMMARY, write_text
+from soapjms.replay.marks import PRODUCER, SUMMARY
+from soapjms.replay.output import write_text
 from soapjms.replay.parties import BROKEN, RESPONDING, PartyKey, PlaceCounts, places_from_members, places_to_members
 from soapjms.replay.report.junit import junit
 from soapjms.replay.report.page import html
@@ -35,7 +36,6 @@ from soapjms.replay.report.remedies import rule_texts
 from soapjms.replay.report.texts import visible
 from soapjms.replay.summary import (
     LATE_SHOWN,
-    PRODUCER,
     REJECTS_SHOWN,
     Provenance,
     Summary,
