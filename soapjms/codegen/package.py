@@ -57,8 +57,8 @@ def generate_package(
 
     Raises:
         InvalidWsdlError: the WSDL or a schema cannot be read or used, or would become other code than intended.
-        UsageError: there is no such port, or more than one; `package` is no name for one; or its folder holds files
-            that were not generated.
+        UsageError: there is no such port, or more than one; `package` is no name for one, or that of a module in `out`;
+            or its folder holds files that were not generated.
         OSError: the package cannot be written.
     """
     if not package.isidentifier() or iskeyword(package):
@@ -78,11 +78,17 @@ def generate_package(
 
 
 def _refuse_foreign(target: Path) -> None:
-    """Refuse a target that holds anything that was not generated.
+    """Refuse a target that holds anything that was not generated, or that would hide a module.
 
     Raises:
         UsageError: the message names the first such file.
     """
+    module = target.with_name(f"{target.name}.py")
+    if os.path.lexists(module):
+        raise UsageError(
+            f"{module} is a module of the same name, which Python would no longer find beside a package {target.name}; "
+            "give another package or out, or move it away"
+        )
     if not target.is_symlink() and not target.exists():
         return
     if target.is_symlink() or not target.is_dir():

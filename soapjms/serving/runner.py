@@ -298,7 +298,7 @@ def find_service(target: str) -> Operations:
         there = ", ".join(
             f"{module.__name__}:{each}" for each, it in vars(module).items() if isinstance(it, Operations)
         )
-        raise UsageError(f"target must be a soapjms.Service, got {target}; the module has: {there or 'none'}")
+        raise UsageError(f"target must be a soapjms.Service, got {target}; {_file_of(module)} has: {there or 'none'}")
     return found
 
 
@@ -311,8 +311,13 @@ def find_wsgi(target: str, path: str) -> Operations:
     module, name = _module_of(target, "bank.soap:application")
     if not hasattr(module, name):
         there = ", ".join(each for each, it in vars(module).items() if callable(it) and not isinstance(it, type))
-        raise UsageError(f"{module.__name__} has no {name!r}; its callables are: {there or 'none'}")
+        raise UsageError(f"{_file_of(module)} has no {name!r}; its callables are: {there or 'none'}")
     return WsgiService(getattr(module, name), path=path)
+
+
+def _file_of(module: ModuleType) -> str:
+    """Return the file of a module, as another one of its name may be meant; for a module without a file, its name."""
+    return getattr(module, "__file__", None) or f"the module {module.__name__}"
 
 
 def find(target: Any, what: str) -> Any:

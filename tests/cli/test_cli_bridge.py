@@ -197,7 +197,7 @@ AT = [*LISTEN, "--connection", BROKER]
         (["wsgi", "none:app", "--connection", BROKER, "--uri", "jms:queue:a"], "cannot be imported"),
         (
             ["wsgi", "wsgi_greeter:none", "--connection", BROKER, "--uri", "jms:queue:a"],
-            "its callables are: application",
+            "wsgi_greeter.py has no 'none'; its callables are: application",
         ),
         (["wsgi", "wsgi_greeter:NS", "--connection", BROKER, "--uri", "jms:queue:a"], "must be a WSGI app"),
         (["wsgi", "wsgi_greeter:application", "--connection", BROKER], "give either --uri or --wsdl"),

@@ -87,7 +87,7 @@ class TestUsage:
             (["nowhere:service", *EMBEDDED], "the module nowhere cannot be imported: No module named 'nowhere'"),
             (
                 ["bank:nobody", *EMBEDDED],
-                "target must be a soapjms.Service, got bank:nobody; the module has: bank:service",
+                f"target must be a soapjms.Service, got bank:nobody; {SERVICES / 'bank.py'} has: bank:service",
             ),
             (
                 ["bank:service", "--connection", "embedded:"],

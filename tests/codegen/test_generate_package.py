@@ -83,6 +83,15 @@ def test_foreign_files_stay(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["bank_client", "file", "link"]
 
 
+def test_a_module_is_not_hidden(tmp_path: Path) -> None:
+    """A package beside a module of its name would be imported in its stead."""
+    module = tmp_path / "bank.py"
+    module.write_text("service = 1\n")
+    with pytest.raises(UsageError, match=r"bank\.py is a module of the same name, .*; give another package or out"):
+        generate_package(BANK, "bank", out=tmp_path)
+    assert os.listdir(tmp_path) == ["bank.py"]
+
+
 def test_a_package_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When writing fails, or putting the new package in place, the earlier one stays as it was."""
     folder = generate_package(BANK, "bank_client", out=tmp_path).path

@@ -153,7 +153,7 @@ def test_what_makes_no_sense(processes: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(SERVICES)
     monkeypatch.syspath_prepend(SERVICES)
     with pytest.raises(
-        UsageError, match=r"target must be a soapjms\.Service, got bank:nobody; the module has: bank:service"
+        UsageError, match=r"target must be a soapjms\.Service, got bank:nobody; /.*/bank\.py has: bank:service"
     ):
         serve(ServeOptions(target="bank:nobody", connection="embedded:", uri=URI, processes=processes), Event())
 
