@@ -23,10 +23,10 @@ from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.names import AUTO, ProfileName
 from soapjms.protocol.uri import visible
-from soapjms.protocol.wsdl import Finding, Port
+from soapjms.protocol.wsdl import Description, Finding, Port
 from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS_OCTETS
 from soapjms.wsdl import read_wsdl
-from soapjms.zeep.bindings import BINDING_CLASSES
+from soapjms.zeep.bindings import ANY_BINDING_CLASSES, BINDING_CLASSES
 from soapjms.zeep.client import Client as ZeepClient
 from soapjms.zeep.client import JmsTransport, read_document
 from soapjms.zeep.clients import OutgoingRequest
@@ -126,21 +126,30 @@ def _port(path: str, port: str | None, uri: str | None, allow: Sequence[str]) ->
     described = read_wsdl(path, allow=allow)
     first = next((each for each in described.ports if port is None and each.profile is not None), None)
     found = first or port_of(described, port)
+    if found.soap_version is None:
+        raise _uncallable(path, described, found, "it has no SOAP binding")
     if found.profile is None and uri is None:
         raise UsageError(f"{path}: the port {found.name!r} is not SOAP over JMS; give its address with --uri jms:…")
-    document = _document(path, described.missing, allow)
+    classes = ANY_BINDING_CLASSES if found.profile is None else BINDING_CLASSES
+    document = _document(path, classes, described.missing, allow)
     ports = document.services[found.service.name].ports if found.service.name in document.services else {}
     if found.name not in ports:
-        raise UsageError(f"{path}: the port {found.name!r} cannot be called; give another with --port")
+        raise _uncallable(path, described, found, "zeep cannot use its binding")
     return found, document, ports[found.name].binding
 
 
-def _document(path: str, missing: Sequence[Finding], allow: Sequence[str]) -> Any:
+def _uncallable(path: str, described: Description, port: Port, why: str) -> UsageError:
+    others = [f"{each.service.name}/{each.name}" for each in described.ports if each.soap_version and each != port]
+    choice = f"give another with --port: {', '.join(others)}" if others else "the file has no other SOAP port"
+    return UsageError(f"{path}: the port {port.name!r} cannot be called: {why}; {choice}")
+
+
+def _document(path: str, classes: Sequence[type], missing: Sequence[Finding], allow: Sequence[str]) -> Any:
     """Let zeep read a WSDL; explain its errors, and what it leaves out, by missing definitions if there are any."""
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", UserWarning)
         try:
-            document = read_document(path, DocumentLoader(BINDING_CLASSES, None, allow), zeep.Settings())
+            document = read_document(path, DocumentLoader(classes, None, allow), zeep.Settings())
         except (zeep.exceptions.Error, InvalidWsdlError) as error:
             if isinstance(error, InvalidWsdlError) and not missing:
                 raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import zeep.exceptions
 from lxml import etree
@@ -92,13 +92,14 @@ EXPIRY_ARGUMENT: Final = "_expires"
 class JmsBinding:
     """A mixin for zeep's SOAP bindings, with what both SOAP versions share over JMS."""
 
+    is_for_any: ClassVar[bool] = False
     version: SoapVersion
     standing: BindingPlace
     _places: dict[tuple[Any, Any], str | Port]
 
     @classmethod
     def match(cls, node: etree._Element) -> bool:
-        """Take SOAP bindings over JMS; if a document has none, those of other transports.
+        """Take SOAP bindings over JMS; if a document has none, or `is_for_any`, those of other transports.
 
         So a WSDL with both kinds has only ports that can be called, and `create_service` finds the binding of a WSDL
         made for HTTP.
@@ -106,7 +107,7 @@ class JmsBinding:
         if not super().match(node):  # type: ignore[misc]
             return False
         siblings = [] if (parent := node.getparent()) is None else parent.iterchildren(str(node.tag))
-        return _is_jms(node) or not any(_is_jms(each) for each in siblings)
+        return cls.is_for_any or _is_jms(node) or not any(_is_jms(each) for each in siblings)
 
     @classmethod
     def parse(cls, definitions: Any, xmlelement: etree._Element) -> Any:
@@ -262,7 +263,21 @@ class JmsSoap12Binding(JmsBinding, Soap12Binding):
     version = SoapVersion.SOAP_12
 
 
+class AnySoap11Binding(JmsSoap11Binding):
+    """SOAP 1.1 over any transport, to be called over JMS."""
+
+    is_for_any = True
+
+
+class AnySoap12Binding(JmsSoap12Binding):
+    """SOAP 1.2 over any transport, to be called over JMS."""
+
+    is_for_any = True
+
+
 BINDING_CLASSES: Final = (JmsSoap11Binding, JmsSoap12Binding)
+ANY_BINDING_CLASSES: Final = (AnySoap11Binding, AnySoap12Binding)
+"""For a port that was not made for JMS, in a document with others that were."""
 
 
 def _is_jms(binding: etree._Element) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from calling_kit import PATIENCE, SOAP_11, SOAP_12, fresh
 from cli_kit import process, run, said
+from lxml import etree
 from places import ROOT
 from real_brokers import RealBroker
 from typed_kit import shop, shop_wsdl
@@ -206,6 +207,48 @@ def test_a_wsdl_that_was_made_for_http(url: str, connection: Connection, tmp_pat
         for path in (tmp_path / "http.wsdl", ECHO[SOAP_11]):
             done = run("call", "--connection", url, "--uri", "jms:queue:elsewhere", path, "greetMe", "requestType=Bob")
             assert (done.exit_code, done.stdout, done.stderr) == (0, "Hello Bob\n", "")
+
+
+BANK = """<definitions name="Bank" targetNamespace="urn:bank" xmlns="http://schemas.xmlsoap.org/wsdl/"
+  xmlns:b="urn:bank" xmlns:http="http://schemas.xmlsoap.org/wsdl/http/" xmlns:s="http://schemas.xmlsoap.org/wsdl/soap/">
+  <types><schema xmlns="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:bank">
+    <element name="pay" type="int"/><element name="payResponse" type="string"/></schema></types>
+  <message name="pay"><part name="in" element="b:pay"/></message>
+  <message name="paid"><part name="out" element="b:payResponse"/></message>
+  <portType name="Bank"><operation name="pay"><input message="b:pay"/><output message="b:paid"/></operation></portType>
+  {bindings}
+  <binding name="Get" type="b:Bank"><http:binding verb="GET"/>
+    <operation name="pay"><http:operation location="pay"/></operation></binding>
+  <service name="Bank">
+    <port name="Jms" binding="b:Jms"><s:address location="jms:queue:bank"/></port>
+    <port name="Http" binding="b:Http"><s:address location="http://localhost/bank"/></port>
+    <port name="Get" binding="b:Get"><http:address location="http://localhost/get"/></port>
+  </service></definitions>"""
+BINDING = """<binding name="{}" type="b:Bank"><s:binding transport="{}"/>
+    <operation name="pay"><s:operation soapAction="urn:bank:pay"/><input><s:body use="literal"/></input>
+      <output><s:body use="literal"/></output></operation></binding>"""
+PAID = '<payResponse xmlns="urn:bank">paid</payResponse>'
+TRANSPORTS = {"Jms": "http://www.w3.org/2010/soapjms/", "Http": "http://schemas.xmlsoap.org/soap/http"}
+
+
+def test_a_wsdl_with_ports_of_both_kinds(url: str, connection: Connection, tmp_path: Path) -> None:
+    """With --uri, its port for HTTP works as that of any WSDL; a port without SOAP is refused with those that work."""
+    path = tmp_path / "bank.wsdl"
+    path.write_text(BANK.format(bindings="".join(BINDING.format(*each) for each in TRANSPORTS.items())))
+    service = soapjms.Service()
+    service.operation("{urn:bank}pay")(lambda request: soapjms.envelope(etree.fromstring(PAID)))
+    words = ["call", "--connection", url, path, "pay", "pay=7"]
+    with soapjms.Dispatcher(connection, "jms:queue:bank", service):
+        for options in (["--port", "Jms"], ["--port", "Bank/Http", "--uri", "jms:queue:bank"], []):
+            done = run(*words, *options)
+            assert (done.exit_code, done.stdout, done.stderr) == (0, "paid\n", "")
+    without = run(*words, "--port", "Http")
+    assert (without.exit_code, without.stdout) == (2, "")
+    assert "the port 'Http' is not SOAP over JMS; give its address with --uri jms:…" in without.stderr
+    for options in ([], ["--uri", "jms:queue:bank"]):
+        get = run(*words, "--port", "Get", *options)
+        said = "the port 'Get' cannot be called: it has no SOAP binding; give another with --port: Bank/Jms, Bank/Http"
+        assert (get.exit_code, said in get.stderr) == (2, True)
 
 
 def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) -> None:
