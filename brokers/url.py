@@ -6,8 +6,9 @@ from a file. No secret appears in a repr, log or pickle, and no error text repea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -67,12 +68,14 @@ class UrlForm:
         schemes: the schemes; see `brokers.network_schemes`.
         with_path: schemes whose URLs may have a path.
         options: names of the parameters; with TLS also `TLS_OPTIONS`.
+        list_options: names of those that hold for a list of brokers, and are read before its URLs are.
     """
 
     title: str
     schemes: tuple[str, ...]
     with_path: frozenset[str] = frozenset()
     options: tuple[str, ...]
+    list_options: tuple[str, ...] = ()
 
     @property
     def example(self) -> str:
@@ -139,6 +142,10 @@ def port_of(parts: SplitResult, form: UrlForm) -> int:
     return port or NETWORK_SCHEMES[parts.scheme.lower()].port
 
 
+LEAST_LIKENESS: Final = 0.8
+"""Share of its characters that an unknown parameter has in common with a known one, from which on it is shown."""
+
+
 def options_of(parts: SplitResult, form: UrlForm) -> dict[str, str]:
     """Parse the parameters; `+` stands for itself, not for a blank.
 
@@ -149,13 +156,27 @@ def options_of(parts: SplitResult, form: UrlForm) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in filter(None, parts.query.split("&")):
         name, _, value = each.partition("=")
-        if name not in known or not value:  # not shown: a ? in a password begins a query too
+        if name not in known or not value:
             raise UsageError(
-                f"{form.title} has an unknown parameter, or one without value; known are: {', '.join(known)}. "
+                f"{form.title} has {_mistake(name, known, form)}; known are: "
+                f"{', '.join((*known, *form.list_options))}. "
                 "A ? in user and password must be percent-encoded"
             )
         found[name] = unquote(value)
     return found
+
+
+def _mistake(name: str, known: Sequence[str], form: UrlForm) -> str:
+    """Say what is wrong with a parameter, whose name is shown only if it is like a known one.
+
+    Any other may be the end of a password, since a ? there begins a query too.
+    """
+    if name in known:
+        return f"no value for {name}"
+    if name in form.list_options:
+        return f"the parameter {name} within a list, to which it belongs, as in failover:(…)?{name}=…"
+    near = get_close_matches(name, (*known, *form.list_options), n=1, cutoff=LEAST_LIKENESS)
+    return f"an unknown parameter {name!r} (did you mean {near[0]}?)" if near else "an unknown parameter"
 
 
 def ask_of(

@@ -11,6 +11,7 @@ from enum import StrEnum
 from secrets import token_hex
 from typing import Final, Literal, TypeAlias, TypedDict
 
+from brokers.adapter.failover import OPTIONS
 from brokers.adapter.login import Login, dialect_named
 from brokers.amqp.dialect import NAMED, AmqpDialect, AmqpDialectName
 from brokers.errors import UsageError
@@ -140,6 +141,7 @@ FORM: Final = UrlForm(
     schemes=("amqp", "amqps", "amqp+ws", "amqp+wss"),
     with_path=frozenset({"amqp+ws", "amqp+wss"}),
     options=("passwordFile", "clientId", "dialect", "idle", "mechanism", "binding", "maxMessage", "temporaryQueues"),
+    list_options=tuple(OPTIONS),
 )
 
 

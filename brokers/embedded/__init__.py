@@ -34,8 +34,12 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[Bro
         ConnectionFailedError: the URL has a host, a login, a query or a fragment.
         UsageError: there are options, but the broker is already running.
     """
-    name = url.partition(":")[2]
-    if name.startswith("/") or set("?#@") & set(name):
+    name, question, _ = url.partition(":")[2].partition("?")
+    if name.startswith("/") or set("#@") & set(name):
         form = "the URL must be of the form embedded:NAME, without host, login and options"
         raise ConnectionFailedError(f"{form}; got {shown(url)}")
+    if question:
+        raise ConnectionFailedError(
+            f"an embedded broker takes no parameters: write {shown(url)}, without the ? and what follows it"
+        )
     return REGISTRY.connect(unquote(name), options)

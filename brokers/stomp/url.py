@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from brokers.adapter.failover import OPTIONS
 from brokers.adapter.login import Login, dialect_named
 from brokers.errors import UsageError
 from brokers.message import MAX_MESSAGE_OCTETS
@@ -81,6 +82,7 @@ FORM: Final = UrlForm(
     title="a stomp URL",
     schemes=("stomp", "stomp+ssl"),
     options=("passwordFile", "clientId", "dialect", "deadLetters", "heartbeat", "maxMessage"),
+    list_options=tuple(OPTIONS),
 )
 
 

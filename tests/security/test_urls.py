@@ -54,6 +54,8 @@ URLS = [
     "embedded://u:S3CRET@x",
     "embedded://u:S3CRET",
     "embedded:u:S3CRET@x",
+    "embedded:u:S3CRET@x?heartbeat=1",
+    "embedded:x?S3CRET@x",
     "failover:(stomp://u:S3CRET@127.0.0.1:1,stomp://v:S3CRET)",
     "failover:(stomp://u:S3CRET)",
     "failover:stomp://u:S3CRET@127.0.0.1:1,amqp://v:w@127.0.0.1",

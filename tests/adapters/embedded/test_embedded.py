@@ -68,11 +68,17 @@ class TestNames(EmbeddedFixtures):
             found = receive(connection, ORDERS)
             assert (found.body, found.message_id, found.timestamp) == ("a", stored.message_id, 5)
 
-    @pytest.mark.parametrize("url", ["embedded://host", "embedded:/path", "embedded:a?b=c", "embedded:a#b"])
+    @pytest.mark.parametrize("url", ["embedded://host", "embedded:/path", "embedded:u@h?b=c", "embedded:a#b"])
     def test_other_urls(self, url: str) -> None:
         """A URL with more than a name is refused."""
         with pytest.raises(ConnectionFailedError, match="embedded:NAME"):
             connect(url)
+
+    @pytest.mark.parametrize("url", ["embedded:", "embedded:a"])
+    def test_parameters(self, url: str) -> None:
+        """There are none, as the error says; without them the URL is right."""
+        with pytest.raises(ConnectionFailedError, match=f"takes no parameters: write '{url}', without the \\?"):
+            connect(f"{url}?x=1")
 
     def test_a_name_may_be_escaped(self) -> None:
         """`%20` in a URL is the blank in the name."""

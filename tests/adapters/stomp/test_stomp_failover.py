@@ -48,7 +48,18 @@ def test_options_of_the_url() -> None:
         ("stomp://a?randomize=yes", "randomize must be true or false, got 'yes'"),
         ("stomp://a?maxReconnectAttempts=-2", "attempts must be at least 1, got -2"),
         ("stomp://a?initialReconnectDelay=0", "must be positive"),
-        ("stomp://u:tops3cret@a,b?other=1", "unknown parameter"),
+        ("stomp://u:tops3cret@a,b?other=1", "has an unknown parameter; known are: .*heartbeat.*, maxReconnectDelay, "),
+        ("stomp://u:?tops3cret@a", r"has an unknown parameter; .* A \? in user and password must be percent-encoded"),
+        (
+            "stomp://a?maxReconnectDelay=9&hartbeat=3",
+            r"unknown parameter 'hartbeat' \(did you mean heartbeat\?\); known",
+        ),
+        ("stomp://a?maxReconectDelay=9", r"parameter 'maxReconectDelay' \(did you mean maxReconnectDelay\?\); known"),
+        ("stomp://a?heartbeat", "has no value for heartbeat; known are"),
+        (
+            "failover:(stomp://a?randomize=true)",
+            r"has the parameter randomize within a list, .*\(…\)\?randomize=…; known",
+        ),
     ],
 )
 def test_urls_that_cannot_be(url: str, why: str) -> None:
