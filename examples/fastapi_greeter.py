@@ -4,7 +4,8 @@ SOAPJMS_CONNECTION=stomp://admin:admin@localhost:61613 uvicorn --app-dir example
 
 Then: curl 'http://localhost:8000/greeting?name=World'. Over JMS it says how often it greeted, at jms:queue:greetings.
 
-python examples/fastapi_greeter.py does all of it, with the greeter at the embedded broker, in one process.
+python examples/fastapi_greeter.py does all of it, with the greeter, in one process, at the broker of SOAPJMS_CONNECTION
+or at the embedded one.
 
 It needs: pip install fastapi 'soapjms[bridge]'
 """
@@ -45,12 +46,17 @@ async def count_greetings(request: soapjms.Request) -> etree._Element:
     return response
 
 
+def broker_url() -> str:
+    """Return the URL of the broker, for all that connects to it."""
+    return os.environ.get("SOAPJMS_CONNECTION", "embedded:")
+
+
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Keep one connection for all that is called and served; at the end, finish what is under way."""
     app.state.greetings = 0
     async with (
-        soapjms.connect_async(os.environ.get("SOAPJMS_CONNECTION", "embedded:")) as connection,
+        soapjms.connect_async(broker_url()) as connection,
         soapjms.AsyncClient(connection, URI, timeout=5) as app.state.greeter,
         soapjms.AsyncDispatcher(connection, COUNT_URI, counter),
     ):
@@ -87,7 +93,7 @@ async def greeting(name: str, request: Request) -> dict[str, str]:
 
 async def main() -> None:
     """Serve the greeter and the endpoint, and ask for one greeting."""
-    with soapjms.connect("embedded:") as connection, soapjms.Dispatcher(connection, URI, service):
+    with soapjms.connect(broker_url()) as connection, soapjms.Dispatcher(connection, URI, service):
         async with lifespan(app):  # which uvicorn's own command runs
             with Listener(app, "127.0.0.1:0") as listener:
                 print(await asyncio.to_thread(ask, f"{listener.url}/greeting?name=World"))

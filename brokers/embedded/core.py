@@ -179,7 +179,7 @@ class DestinationNodes:
 
     def _new_outlets(self, destination: Destination, sender: ConnectionPlace) -> list[Outlet]:
         if destination.kind.is_temporary:
-            raise DestinationGoneError(f"{destination} is gone: the connection that it belonged to was closed")
+            raise DestinationGoneError(f"{destination} is gone: its owner removed it, or closed the connection")
         if destination.kind.is_topic:
             return []
         try:

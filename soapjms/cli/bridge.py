@@ -253,6 +253,7 @@ def wsgi_command(target: str, **options: Any) -> None:
 
     It gets each request as a POST of SOAP over HTTP. All else is as with `soapjms serve`.
 
-    Exit status: 0 ended as told, 1 requests were left unfinished or failed, 2 usage, 130 interrupted a second time.
+    Exit status: 0 ended as told, 1 requests were left unfinished or failed, or the broker cannot be reached or refuses
+    the login, 2 usage, 130 interrupted a second time.
     """
     serve_until_told(target, **options)

@@ -163,7 +163,8 @@ def command(target: str, **options: Any) -> None:
 
     Ends at SIGTERM or Ctrl-C, once requests under way are finished. With several processes, one that ends is restarted.
 
-    Exit status: 0 ended as told, 1 requests were left unfinished or failed, 2 usage, 130 interrupted a second time.
+    Exit status: 0 ended as told, 1 requests were left unfinished or failed, or the broker cannot be reached or refuses
+    the login, 2 usage, 130 interrupted a second time.
     """
     serve_until_told(target, **options)
 

@@ -753,6 +753,8 @@ class Client:
         request, waited = call.node.request, time.monotonic() - (call.due - call.seconds)
         connection = self._connection
         is_lost = connection.state is not ConnectionState.CONNECTED or 0 < call.generation != connection.generation
+        if outcome is SendOutcome.NOT_SENT and connection.state is ConnectionState.CLOSED:
+            is_lost = False  # it was closed before, which the text says
         correlation_id = call.key if request is None else request.correlation_id
         trace = CallTrace(str(self._destination), correlation_id, waited, call.is_confirmed, is_lost)
         return call.failure(event, outcome, trace, kind)

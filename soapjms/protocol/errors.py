@@ -76,7 +76,7 @@ class CallTrace:
         correlation_id: its JMSCorrelationID, or None.
         waited: seconds from the call to its end.
         is_confirmed: whether the broker said that it has the message; None if that does not show.
-        connection_lost: whether the connection was lost meanwhile.
+        connection_lost: whether the connection was lost or closed meanwhile.
     """
 
     destination: str
@@ -92,7 +92,7 @@ class CallTrace:
                 "the broker " + ("confirmed the message" if self.is_confirmed else "did not confirm the message")
             )
         if self.connection_lost:
-            said.append("the connection was lost meanwhile")
+            said.append("the connection was lost or closed meanwhile")
         return "; ".join(said)
 
 
@@ -149,7 +149,7 @@ class CallFailedError(SoapJmsError):
 
     @property
     def connection_lost(self) -> bool | None:
-        """Whether the connection was lost meanwhile."""
+        """Whether the connection was lost or closed meanwhile."""
         return None if self.trace is None else self.trace.connection_lost
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:

@@ -135,6 +135,8 @@ class TestUsage:
             done = run("bank:service", "--connection", f"stomp://u:secret@127.0.0.1:{port}", "--uri", "jms:queue:a")
         assert done.exit_code == 1
         assert done.stderr.startswith("Error: no connection to stomp://127.0.0.1")
+        told = " ".join(run("--help").stdout.split())
+        assert "1 requests were left unfinished or failed, or the broker cannot be reached or refuses the login" in told
         assert "secret" not in done.stderr
 
     def test_broken_module(

@@ -167,7 +167,15 @@ class TestTraces(Peers):
         error = future.exception(PATIENCE)
         assert isinstance(error, CallFailedError)
         assert error.connection_lost
-        assert "the connection was lost meanwhile" in str(error)
+        assert "the connection was lost or closed meanwhile" in str(error)
+
+    def test_a_closed_connection(self, client: Client, connection: Connection) -> None:
+        """One that was closed before the call is no connection that was lost meanwhile."""
+        connection.close()
+        with pytest.raises(CallFailedError, match="could not be sent: the connection was closed") as caught:
+            client.call(envelope())
+        assert not caught.value.connection_lost
+        assert "meanwhile" not in str(caught.value)
 
     def test_a_wait_that_ends_early(self, client: Client, other: Connection) -> None:
         """It is a plain TimeoutError; the request goes on, and its future can still be answered."""

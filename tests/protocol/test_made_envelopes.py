@@ -35,7 +35,7 @@ def test_mistakes() -> None:
     [
         (None, False, "after 1.5 s)"),
         (True, False, "; the broker confirmed the message)"),
-        (False, True, "; the broker did not confirm the message; the connection was lost meanwhile)"),
+        (False, True, "; the broker did not confirm the message; the connection was lost or closed meanwhile)"),
     ],
 )
 def test_trace(confirmed: bool | None, lost: bool, ending: str) -> None:

@@ -323,6 +323,13 @@ def test_fastapi_greeter(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert answers[3][0] == 422
 
 
+def test_fastapi_greeter_as_a_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The greeter and the application are at the same broker, which may be one of the environment."""
+    monkeypatch.setenv("SOAPJMS_CONNECTION", f"embedded:{fresh('broker')}")
+    asyncio.run(example("fastapi_greeter").main())
+    assert capsys.readouterr().out == '{"greeting":"Hello World"}\n'
+
+
 def test_fastapi_greeter_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence becomes an HTTP error too."""
     monkeypatch.setenv("SOAPJMS_CONNECTION", f"embedded:{fresh('broker')}")

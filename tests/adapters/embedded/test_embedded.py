@@ -205,6 +205,14 @@ class TestTemporaryDestinations(EmbeddedFixtures):
         assert (refused.position, refused.message.destination) == (0, mine)
         assert isinstance(refused.error, DestinationGoneError)
 
+    def test_removed_by_its_owner(self, connection: Connection, broker: Broker) -> None:
+        """The error tells of both ways to end one, as its owner's connection may be open."""
+        with broker.connect() as owner:
+            mine = owner.temporary()
+            owner.end_temporary(mine)
+            with pytest.raises(DestinationGoneError, match="is gone: its owner removed it, or closed the connection"):
+                connection.send(text(mine, "late")).result()
+
     def test_stale(self, broker: Broker, connection: Connection) -> None:
         """Nobody subscribes to one that is gone, or that is another connection's."""
         with broker.connect() as owner:
