@@ -12,7 +12,6 @@ ANSWER_DEAD_LETTER_FAILED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "the answer for a dead letter could not be sent: %(error)s",
-    ("error",),
     "The client of a dead letter times out.",
 )
 ANSWER_REPEATED: Final = LogEvent(
@@ -20,7 +19,6 @@ ANSWER_REPEATED: Final = LogEvent(
     "soapjms.dispatcher",
     INFO,
     "an answer is sent again, as its client may be back soon: %(error)s",
-    ("error",),
     "The client was gone; its answer is tried again.",
 )
 ANSWER_UNDELIVERED: Final = LogEvent(
@@ -28,15 +26,14 @@ ANSWER_UNDELIVERED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "the answer to request %(message_id)s was not delivered: %(error)s",
-    ("message_id", "error", "correlation_id", "destination"),
     "The request was carried out; its client has no answer.",
+    more=("correlation_id", "destination"),
 )
 ANSWER_UNREAD_FAILED: Final = LogEvent(
     "answer.unread_failed",
     "soapjms.dispatcher",
     WARNING,
     "the sender of a request that was not read could not be told: %(error)s",
-    ("error",),
     "The sender of an unreadable request times out.",
 )
 ANSWER_UNSENDABLE: Final = LogEvent(
@@ -44,7 +41,6 @@ ANSWER_UNSENDABLE: Final = LogEvent(
     "soapjms.dispatcher",
     ERROR,
     "an answer, its attachments or its properties cannot be sent",
-    (),
     "The function's answer cannot be written; the client gets a fault.",
     traceback=True,
 )
@@ -53,7 +49,6 @@ ANSWERS_NOT_DELIVERED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "%(count)d answers wait for clients that were gone, and are not delivered: the dispatcher closes",
-    ("count",),
     "The clients had gone and did not come back in time.",
 )
 BRIDGE_CLIENT_SLOW: Final = LogEvent(
@@ -61,7 +56,6 @@ BRIDGE_CLIENT_SLOW: Final = LogEvent(
     "soapjms.bridge",
     INFO,
     "the client %(client)s did not take its answer of %(size)d octets; giving up",
-    ("client", "size"),
     "A client did not read its answer in time.",
 )
 BRIDGE_REQUEST_FAILED: Final = LogEvent(
@@ -69,7 +63,6 @@ BRIDGE_REQUEST_FAILED: Final = LogEvent(
     "soapjms.bridge",
     ERROR,
     "a request could not be bridged",
-    (),
     "A request over HTTP failed by an error of the bridge; please report it.",
     traceback=True,
 )
@@ -78,7 +71,6 @@ BRIDGE_REQUEST_MALFORMED: Final = LogEvent(
     "soapjms.bridge",
     INFO,
     "refused a malformed request: %(error)s",
-    ("error",),
     "A client sent something that is not HTTP.",
 )
 BRIDGE_REQUEST_REFUSED: Final = LogEvent(
@@ -86,7 +78,6 @@ BRIDGE_REQUEST_REFUSED: Final = LogEvent(
     "soapjms.bridge",
     INFO,
     "refused with %(status)d: %(error)s",
-    ("status", "error"),
     "A request over HTTP was answered with an error status.",
 )
 BRIDGE_WSGI_ERROR: Final = LogEvent(
@@ -94,7 +85,6 @@ BRIDGE_WSGI_ERROR: Final = LogEvent(
     "soapjms.bridge",
     ERROR,
     "the WSGI application reports: %(error)s",
-    ("error",),
     "The WSGI application wrote to its error stream.",
 )
 CALL_FAILED_INTERNALLY: Final = LogEvent(
@@ -102,7 +92,6 @@ CALL_FAILED_INTERNALLY: Final = LogEvent(
     "soapjms.calls",
     ERROR,
     "a call ended in an internal error",
-    (),
     "A call failed by an error of the client; please report it.",
     traceback=True,
 )
@@ -111,7 +100,6 @@ CAPTURE_FILE_OVER_LIMIT: Final = LogEvent(
     "soapjms.capturelog",
     WARNING,
     "%(path)s grows beyond its limit, as no other file can be begun: %(error)s",
-    ("path", "error"),
     "Make room, or check the permissions of the folder.",
 )
 CAPTURE_MESSAGE_NOT_RECORDED: Final = LogEvent(
@@ -119,7 +107,6 @@ CAPTURE_MESSAGE_NOT_RECORDED: Final = LogEvent(
     "soapjms.recorder",
     WARNING,
     "%(subject)s not recorded in %(path)s: %(error)r",
-    ("subject", "path", "error"),
     "The message was sent or received, but is not in the file.",
 )
 CAPTURE_MESSAGES_LOST: Final = LogEvent(
@@ -127,7 +114,6 @@ CAPTURE_MESSAGES_LOST: Final = LogEvent(
     "soapjms.capture",
     WARNING,
     "%(count)d messages could not be written to %(path)s: %(error)s",
-    ("count", "path", "error"),
     "The messages are not in the files.",
 )
 CAPTURE_PARTIAL_WRITE_LEFT: Final = LogEvent(
@@ -135,7 +121,6 @@ CAPTURE_PARTIAL_WRITE_LEFT: Final = LogEvent(
     "soapjms.capturelog",
     WARNING,
     "a partial write to %(path)s could not be removed: %(error)s",
-    ("path", "error"),
     "The file may end in half a line; readers skip it.",
 )
 CAPTURE_RECORDER_FAILED: Final = LogEvent(
@@ -143,7 +128,6 @@ CAPTURE_RECORDER_FAILED: Final = LogEvent(
     "soapjms.recorder",
     ERROR,
     "the recorder failed; the message goes on",
-    (),
     "The recorder failed by an error of its own; the message is not affected.",
     traceback=True,
 )
@@ -152,7 +136,6 @@ CAPTURE_TAP_FAILED: Final = LogEvent(
     "soapjms.capture",
     ERROR,
     "a message could not be recorded",
-    (),
     "One message is missing in the files.",
     traceback=True,
 )
@@ -161,7 +144,6 @@ CAPTURE_UNMASKED: Final = LogEvent(
     "soapjms.recorder",
     INFO,
     "%(path)s holds passwords and other secrets unmasked: mask=None hides nothing",
-    ("path",),
     "The file holds secrets as they were sent; guard it.",
 )
 CAPTURE_WRITE_FAILED: Final = LogEvent(
@@ -172,7 +154,6 @@ CAPTURE_WRITE_FAILED: Final = LogEvent(
         "nothing can be written to %(path)s; messages wait in memory, and are dropped once that is full; "
         "writing is tried again every %(seconds)g s: %(error)s"
     ),
-    ("path", "seconds", "error"),
     "Make room, or check the permissions of the folder.",
 )
 CAPTURE_WRITE_RESTORED: Final = LogEvent(
@@ -180,7 +161,6 @@ CAPTURE_WRITE_RESTORED: Final = LogEvent(
     "soapjms.capture",
     WARNING,
     "%(path)s can be written to again; %(count)d messages were dropped",
-    ("path", "count"),
     "Writing works again.",
 )
 CLOCK_SKEWED: Final = LogEvent(
@@ -188,7 +168,6 @@ CLOCK_SKEWED: Final = LogEvent(
     "soapjms.clock",
     WARNING,
     "%(skew)s: times of expiry are written and read by the broker's clock; synchronise the clocks",
-    ("skew",),
     "Synchronise the clocks, else requests expire too early or too late.",
 )
 CLOCK_UNKNOWN: Final = LogEvent(
@@ -196,7 +175,6 @@ CLOCK_UNKNOWN: Final = LogEvent(
     "soapjms.clock",
     INFO,
     "the broker's clock could not be compared with this machine's: %(error)s",
-    ("error",),
     "Expiry goes by the clock of this machine.",
 )
 DISPATCHER_CLOSED: Final = LogEvent(
@@ -204,7 +182,6 @@ DISPATCHER_CLOSED: Final = LogEvent(
     "soapjms.dispatcher",
     ERROR,
     "the connection was closed: no more requests come from %(destination)s",
-    ("destination",),
     "The dispatcher serves no more; start it again.",
 )
 DISPATCHER_LOST: Final = LogEvent(
@@ -212,7 +189,6 @@ DISPATCHER_LOST: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "the connection was lost: no requests come from %(destination)s until it is restored",
-    ("destination",),
     "The connection is being restored.",
 )
 DISPATCHER_RESTORED: Final = LogEvent(
@@ -220,7 +196,6 @@ DISPATCHER_RESTORED: Final = LogEvent(
     "soapjms.dispatcher",
     INFO,
     "requests come from %(destination)s again",
-    ("destination",),
     "The connection is restored.",
 )
 DISPATCHER_SUBSCRIPTIONS_LOST: Final = LogEvent(
@@ -228,7 +203,6 @@ DISPATCHER_SUBSCRIPTIONS_LOST: Final = LogEvent(
     "soapjms.dispatcher",
     ERROR,
     "%(live)d of %(wanted)d subscriptions to %(destination)s are left: %(error)s",
-    ("live", "wanted", "destination", "error"),
     "Fewer requests run at a time until it is restored.",
 )
 DISPATCHER_SUBSCRIPTIONS_RESTORED: Final = LogEvent(
@@ -236,7 +210,6 @@ DISPATCHER_SUBSCRIPTIONS_RESTORED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "%(live)d of %(wanted)d subscriptions to %(destination)s are restored",
-    ("live", "wanted", "destination"),
     "Requests come again.",
 )
 FAULT_DETAIL_LEFT_OUT: Final = LogEvent(
@@ -244,7 +217,6 @@ FAULT_DETAIL_LEFT_OUT: Final = LogEvent(
     "soapjms.service",
     ERROR,
     "the detail of a fault must be an element, got %(detail)r; it is left out",
-    ("detail",),
     "Give an lxml element as the detail of a fault.",
 )
 MESSAGE_REFUSED: Final = LogEvent(
@@ -252,15 +224,14 @@ MESSAGE_REFUSED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "a one-way message was refused: %(error)r (%(subcode)s)",
-    ("error", "subcode", "correlation_id", "destination"),
     "A one-way message broke a rule; its sender is told nothing.",
+    more=("correlation_id", "destination"),
 )
 OBSERVER_FAILED: Final = LogEvent(
     "observer.failed",
     "soapjms.observing",
     ERROR,
     ("the observer %(observer)s failed in %(place)s; nothing else did; later failures are logged as DEBUG"),
-    ("observer", "place"),
     "An observer raised an error; calls and requests are not affected.",
     traceback=True,
 )
@@ -269,7 +240,6 @@ OBSERVER_FAILED_AGAIN: Final = LogEvent(
     "soapjms.observing",
     DEBUG,
     "the observer %(observer)s failed again in %(place)s",
-    ("observer", "place"),
     "As `observer.failed`, for later failures.",
     traceback=True,
 )
@@ -281,7 +251,6 @@ OPERATION_EXPIRED: Final = LogEvent(
         "the function for %(operation)s was cancelled, since its request from %(destination)s, JMSCorrelationID "
         "%(correlation_id)r, had expired"
     ),
-    ("operation", "destination", "correlation_id"),
     "The caller has stopped waiting; a longer timeout, or `expires=`, leaves the function more time.",
 )
 OPERATION_FAILED: Final = LogEvent(
@@ -292,7 +261,6 @@ OPERATION_FAILED: Final = LogEvent(
         "the function for %(operation)s failed; its request came from %(destination)s, JMSCorrelationID "
         "%(correlation_id)r"
     ),
-    ("operation", "destination", "correlation_id"),
     "The function raised an error; the traceback has its frames, and the client gets a fault.",
     traceback=True,
 )
@@ -301,7 +269,6 @@ OPERATION_ONE_WAY_FAULT: Final = LogEvent(
     "soapjms.service",
     WARNING,
     "a one-way message is answered with a fault, which goes to nobody: %(error)s",
-    ("error",),
     "The sender of a one-way message is told nothing.",
 )
 PAGE_FAILED: Final = LogEvent(
@@ -309,7 +276,6 @@ PAGE_FAILED: Final = LogEvent(
     "soapjms.serve",
     ERROR,
     "the answer at %(path)s could not be made",
-    ("path",),
     "The status page failed by an internal error.",
     traceback=True,
 )
@@ -318,7 +284,6 @@ PAGE_REQUEST: Final = LogEvent(
     "soapjms.serve",
     DEBUG,
     "page: %(request)s",
-    ("request",),
     "A request for the status page.",
 )
 PAGE_REQUEST_FAILED: Final = LogEvent(
@@ -326,7 +291,6 @@ PAGE_REQUEST_FAILED: Final = LogEvent(
     "soapjms.serve",
     DEBUG,
     "a request over HTTP failed",
-    (),
     "A client of the status page went away.",
     traceback=True,
 )
@@ -335,7 +299,6 @@ PROCESS_ENDED: Final = LogEvent(
     "soapjms.serve",
     ERROR,
     "%(error)s; another starts in %(seconds)g s",
-    ("error", "seconds"),
     "A process ended unasked; another starts.",
 )
 PROCESS_HUNG: Final = LogEvent(
@@ -343,7 +306,6 @@ PROCESS_HUNG: Final = LogEvent(
     "soapjms.serve",
     ERROR,
     "process %(process_id)s: %(error)s; it is not ended, as it may recover; SIGKILL makes another start",
-    ("process_id", "error"),
     "See what the process waits for; SIGKILL makes another start.",
 )
 PROCESS_KILLED: Final = LogEvent(
@@ -351,7 +313,6 @@ PROCESS_KILLED: Final = LogEvent(
     "soapjms.serve",
     ERROR,
     "process %(process_id)s did not end, and is killed",
-    ("process_id",),
     "The process did not end in time.",
 )
 PROCESS_NOT_STARTED: Final = LogEvent(
@@ -359,7 +320,6 @@ PROCESS_NOT_STARTED: Final = LogEvent(
     "soapjms.serve",
     ERROR,
     "no process could be started (%(error)s); trying again in %(seconds)g s",
-    ("error", "seconds"),
     "Look at the limits of processes and memory.",
 )
 REPLAY_PROGRESS_UNKNOWN: Final = LogEvent(
@@ -367,7 +327,6 @@ REPLAY_PROGRESS_UNKNOWN: Final = LogEvent(
     "soapjms.replay",
     DEBUG,
     "Spark does not report its progress",
-    (),
     "The replay goes on without progress.",
     traceback=True,
 )
@@ -376,7 +335,6 @@ REPLY_UNMATCHED: Final = LogEvent(
     "soapjms.client",
     INFO,
     "a reply matches no pending call (%(subject)s): JMSCorrelationID %(correlation_id)r",
-    ("subject", "correlation_id"),
     "Usually the reply to a call that had timed out.",
 )
 REPLY_UNPARSED: Final = LogEvent(
@@ -384,7 +342,6 @@ REPLY_UNPARSED: Final = LogEvent(
     "soapjms.client",
     WARNING,
     "the service answered %(fault)r: %(hint)s",
-    ("fault", "hint"),
     "The service could not read the request.",
 )
 REPLY_UNREAD: Final = LogEvent(
@@ -392,7 +349,6 @@ REPLY_UNREAD: Final = LogEvent(
     "soapjms.client",
     WARNING,
     "a reply was not read (%(subject)s), JMSCorrelationID %(correlation_id)r: %(error)s",
-    ("subject", "correlation_id", "error"),
     "The reply is dropped; its call, if any, fails or times out.",
 )
 REQUEST_ADDRESSING_REFUSED: Final = LogEvent(
@@ -400,23 +356,22 @@ REQUEST_ADDRESSING_REFUSED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "the addressing headers of a request were refused: %(error)r",
-    ("error", "correlation_id", "destination"),
     "The client gets a fault of WS-Addressing.",
+    more=("correlation_id", "destination"),
 )
 REQUEST_DEAD_LETTER: Final = LogEvent(
     "request.dead_letter",
     "soapjms.dispatcher",
     ERROR,
     "a request goes to %(dead_letters)s: %(error)s",
-    ("dead_letters", "error", "correlation_id", "destination"),
     "See why in `error`; the request lies in the queue `dead_letters`.",
+    more=("correlation_id", "destination"),
 )
 REQUEST_DEAD_LETTER_FAILED: Final = LogEvent(
     "request.dead_letter_failed",
     "soapjms.dispatcher",
     ERROR,
     "a dead letter could not be sent to %(dead_letters)s, so it is left to the broker: %(error)s",
-    ("dead_letters", "error"),
     "The broker's own handling of dead letters applies.",
 )
 REQUEST_EXPIRED: Final = LogEvent(
@@ -424,15 +379,14 @@ REQUEST_EXPIRED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     ("a request was not run, JMSCorrelationID %(correlation_id)r: it had expired %(seconds).1f s before it came here"),
-    ("correlation_id", "seconds", "destination"),
     "The caller had stopped waiting; if there are many, compare the clocks.",
+    more=("destination",),
 )
 REQUEST_NO_MEMORY: Final = LogEvent(
     "request.no_memory",
     "soapjms.dispatcher",
     ERROR,
     "a request of %(size)d octets or characters goes back: %(error)s",
-    ("size", "error"),
     "The broker delivers the request again.",
 )
 REQUEST_NOT_GIVEN_BACK: Final = LogEvent(
@@ -440,7 +394,6 @@ REQUEST_NOT_GIVEN_BACK: Final = LogEvent(
     "soapjms.dispatcher",
     ERROR,
     "a request could not be given back; it goes back with its connection",
-    (),
     "The broker delivers the request again when the connection ends.",
     traceback=True,
 )
@@ -449,31 +402,30 @@ REQUEST_REFUSED: Final = LogEvent(
     "soapjms.dispatcher",
     INFO,
     "a request was refused: %(error)r (%(subcode)s)",
-    ("error", "subcode", "correlation_id", "destination"),
     "The client gets a fault with this reason.",
+    more=("correlation_id", "destination"),
 )
 REQUEST_REJECTED: Final = LogEvent(
     "request.rejected",
     "soapjms.dispatcher",
     ERROR,
     "a request was rejected: %(error)s",
-    ("error", "correlation_id", "destination"),
     "The broker drops the request, or moves it to its own dead-letter queue.",
+    more=("correlation_id", "destination"),
 )
 REQUEST_REPEAT_REFUSED: Final = LogEvent(
     "request.repeat_refused",
     "soapjms.dispatcher",
     WARNING,
     "a request that was finished before came again, and was refused before its stored answer",
-    ("correlation_id", "destination"),
     "The client gets the refusal, not the stored answer.",
+    more=("correlation_id", "destination"),
 )
 REQUEST_REPLY_CHANGED: Final = LogEvent(
     "request.reply_changed",
     "soapjms.dispatcher",
     WARNING,
     "a request was repeated with another reply destination, and gets no answer",
-    (),
     "Somebody may try to read the answer to another's request.",
 )
 REQUEST_STORE_WAITS: Final = LogEvent(
@@ -481,7 +433,6 @@ REQUEST_STORE_WAITS: Final = LogEvent(
     "soapjms.dispatcher",
     ERROR,
     "a request waits, as it could not be stored: %(error)s",
-    ("error",),
     "The request is tried again.",
 )
 REQUEST_TOLERATED: Final = LogEvent(
@@ -489,7 +440,6 @@ REQUEST_TOLERATED: Final = LogEvent(
     "soapjms.dispatcher",
     INFO,
     "a request was accepted that breaks %(assertions)s",
-    ("assertions",),
     "The request is served, though it breaks these assertions.",
 )
 REQUEST_UNREAD: Final = LogEvent(
@@ -497,7 +447,6 @@ REQUEST_UNREAD: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "a request became a dead letter, JMSCorrelationID %(correlation_id)r: %(error)s",
-    ("correlation_id", "error"),
     "The message could not be read as a request.",
 )
 REQUESTS_NOT_ACCEPTED: Final = LogEvent(
@@ -505,7 +454,6 @@ REQUESTS_NOT_ACCEPTED: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "%(count)d requests were not accepted; the broker delivers them again: %(error)s",
-    ("count", "error"),
     "The broker delivers the requests again.",
 )
 REQUESTS_SETTLEMENT_FAILED: Final = LogEvent(
@@ -513,7 +461,6 @@ REQUESTS_SETTLEMENT_FAILED: Final = LogEvent(
     "soapjms.dispatcher",
     ERROR,
     "requests could not be settled",
-    (),
     "An internal error; the broker delivers the requests again.",
     traceback=True,
 )
@@ -522,7 +469,6 @@ SERVE_DEAD: Final = LogEvent(
     "soapjms.serve",
     ERROR,
     "nothing can be served any more: %(error)s",
-    ("error",),
     "The process ends, and a supervisor starts another.",
 )
 SERVE_ENDED: Final = LogEvent(
@@ -530,7 +476,6 @@ SERVE_ENDED: Final = LogEvent(
     "soapjms.serve",
     INFO,
     "served: %(counts)s",
-    ("counts",),
     "Counts of the requests, when the server ends.",
 )
 SERVE_GRACE_OVER: Final = LogEvent(
@@ -538,7 +483,6 @@ SERVE_GRACE_OVER: Final = LogEvent(
     "soapjms.serve",
     ERROR,
     "not all requests were finished within %(seconds)g s; the broker delivers the rest again",
-    ("seconds",),
     "The broker delivers the unfinished requests again.",
 )
 SERVE_MODULE_MISSING: Final = LogEvent(
@@ -546,7 +490,6 @@ SERVE_MODULE_MISSING: Final = LogEvent(
     "soapjms.serve",
     DEBUG,
     "the module %(module_name)s cannot be imported",
-    ("module_name",),
     "The module with the service cannot be imported; the traceback says why.",
 )
 SERVE_NOTE: Final = LogEvent(
@@ -554,7 +497,6 @@ SERVE_NOTE: Final = LogEvent(
     "soapjms.serve",
     INFO,
     "%(note)s",
-    ("note",),
     "What the server does, such as where it listens.",
 )
 SERVICE_INCOMPLETE: Final = LogEvent(
@@ -562,7 +504,6 @@ SERVICE_INCOMPLETE: Final = LogEvent(
     "soapjms.dispatcher",
     WARNING,
     "the service at %(destination)s has no function for these operations of its WSDL: %(missing)s",
-    ("destination", "missing"),
     "Requests for these operations are answered with a fault: register a function for each with `@service.operation`.",
 )
 STORE_CLAIM_KEPT: Final = LogEvent(
@@ -570,7 +511,6 @@ STORE_CLAIM_KEPT: Final = LogEvent(
     "soapjms.store",
     WARNING,
     "the claim on a request could not be released: %(error)s",
-    ("error",),
     "The request waits until the claim runs out.",
 )
 STORE_CLOSE_UNTOLD: Final = LogEvent(
@@ -578,7 +518,6 @@ STORE_CLOSE_UNTOLD: Final = LogEvent(
     "soapjms.store",
     WARNING,
     "%(path)s: the other processes could not be told that it was closed: %(error)s",
-    ("path", "error"),
     "Other processes wait until its signs of life are too old.",
 )
 STORE_CLOSE_WAITS: Final = LogEvent(
@@ -586,7 +525,6 @@ STORE_CLOSE_WAITS: Final = LogEvent(
     "soapjms.store",
     WARNING,
     "%(path)s: closed while somebody writes; the file is closed when that ends",
-    ("path",),
     "The file is closed when the writer ends.",
 )
 STORE_DELIVERY_MISCOUNTED: Final = LogEvent(
@@ -594,7 +532,6 @@ STORE_DELIVERY_MISCOUNTED: Final = LogEvent(
     "soapjms.store",
     WARNING,
     "a delivery that went well counts as a failed one: %(error)s",
-    ("error",),
     "The request may count as poisonous earlier.",
 )
 STORE_EFFECTS_FAILED: Final = LogEvent(
@@ -602,7 +539,6 @@ STORE_EFFECTS_FAILED: Final = LogEvent(
     "soapjms.store",
     ERROR,
     "%(path)s: %(error)s",
-    ("path", "error"),
     "The transaction is rolled back.",
 )
 STORE_EFFECTS_TIMEOUT: Final = LogEvent(
@@ -610,7 +546,6 @@ STORE_EFFECTS_TIMEOUT: Final = LogEvent(
     "soapjms.store",
     ERROR,
     "%(holder)s for too long: it is rolled back",
-    ("holder",),
     "A transaction took too long; keep it short.",
 )
 STORE_MARK_WAITS: Final = LogEvent(
@@ -618,7 +553,6 @@ STORE_MARK_WAITS: Final = LogEvent(
     "soapjms.store",
     DEBUG,
     "the first file cannot be written now: %(error)s",
-    ("error",),
     "The first file is written later.",
 )
 STORE_NETWORK_FILE: Final = LogEvent(
@@ -630,7 +564,6 @@ STORE_NETWORK_FILE: Final = LogEvent(
         "machines: with several of them the file may be damaged, and requests run twice. Use a local "
         "disk"
     ),
-    ("path", "filesystem"),
     "Use a local disk.",
 )
 STORE_ONE_MACHINE: Final = LogEvent(
@@ -642,7 +575,6 @@ STORE_ONE_MACHINE: Final = LogEvent(
         "machines serve the same queue, a request that was finished here but not accepted at the broker "
         "runs again there"
     ),
-    ("path",),
     "Serve the queue from one machine only, or share the store.",
 )
 STORE_REQUEST_WAITS: Final = LogEvent(
@@ -650,7 +582,6 @@ STORE_REQUEST_WAITS: Final = LogEvent(
     "soapjms.store",
     WARNING,
     "a request waits: %(holder)s",
-    ("holder",),
     "Another writer holds the file.",
 )
 STORE_SIGN_FAILED: Final = LogEvent(
@@ -658,7 +589,6 @@ STORE_SIGN_FAILED: Final = LogEvent(
     "soapjms.store",
     WARNING,
     "no sign of life could be given: %(error)s",
-    ("error",),
     "If that lasts, other processes take over its requests.",
 )
 STORE_SWEEP_WAITS: Final = LogEvent(
@@ -666,7 +596,6 @@ STORE_SWEEP_WAITS: Final = LogEvent(
     "soapjms.store",
     INFO,
     "not all entries that are too old or too many can be removed now: %(error)s",
-    ("error",),
     "Old entries are removed later.",
 )
 STORE_TRANSACTION_FAILED: Final = LogEvent(
@@ -674,7 +603,6 @@ STORE_TRANSACTION_FAILED: Final = LogEvent(
     "soapjms.store",
     ERROR,
     "%(path)s: a transaction could not be ended",
-    ("path",),
     "An internal error; the transaction ends with the process.",
     traceback=True,
 )
@@ -683,7 +611,6 @@ STORE_UPKEEP_FAILED: Final = LogEvent(
     "soapjms.store",
     ERROR,
     "%(path)s: looking after the file failed",
-    ("path",),
     "An internal error; it is tried again.",
     traceback=True,
 )

@@ -12,7 +12,6 @@ AMQP_CLOSED_WITH_REFUSED: Final = LogEvent(
     "brokers.amqp.connection",
     DEBUG,
     "%(connection)s was closed before refused messages could be sent elsewhere",
-    ("connection",),
     "Refused messages could not be sent elsewhere; their senders are told.",
 )
 AMQP_DATA_FAILED: Final = LogEvent(
@@ -20,7 +19,6 @@ AMQP_DATA_FAILED: Final = LogEvent(
     "brokers.amqp.driver",
     ERROR,
     "%(connection)s: arriving data could not be handled",
-    ("connection",),
     "Data of the peer caused an internal error, and the session ends; please report it.",
 )
 AMQP_FRAME: Final = LogEvent(
@@ -28,7 +26,6 @@ AMQP_FRAME: Final = LogEvent(
     "brokers.amqp.machine",
     DEBUG,
     "%(frame)s",
-    ("frame",),
     "A frame that was sent or received, where tracing is on.",
 )
 AMQP_LOST_AT_CLOSE: Final = LogEvent(
@@ -36,7 +33,6 @@ AMQP_LOST_AT_CLOSE: Final = LogEvent(
     "brokers.amqp.connection",
     DEBUG,
     "%(connection)s: the connection was lost before it was closed",
-    ("connection",),
     "The link broke before it was closed in order; nothing is lost by that.",
 )
 AMQP_NO_STAND_IN: Final = LogEvent(
@@ -44,7 +40,6 @@ AMQP_NO_STAND_IN: Final = LogEvent(
     "brokers.amqp.driver",
     WARNING,
     "%(connection)s: no thread stands in for one that is busy: %(error)s",
-    ("connection", "error"),
     "A function for messages holds the thread that reads, and no other could be started.",
 )
 AMQP_READER_FAILED: Final = LogEvent(
@@ -52,7 +47,6 @@ AMQP_READER_FAILED: Final = LogEvent(
     "brokers.amqp.driver",
     ERROR,
     "%(connection)s: the reading thread failed",
-    ("connection",),
     "The thread that reads failed by an internal error; please report it.",
     traceback=True,
 )
@@ -61,7 +55,6 @@ AMQP_TOO_MANY_DELIVERIES: Final = LogEvent(
     "brokers.amqp.consumer",
     ERROR,
     "message %(message_id)s%(next)s: %(error)s",
-    ("message_id", "next", "error"),
     "The program never accepted the message; look into what it does with it.",
 )
 AMQP_LISTENER_CLIENT_LEFT: Final = LogEvent(
@@ -69,7 +62,6 @@ AMQP_LISTENER_CLIENT_LEFT: Final = LogEvent(
     "brokers.amqp.listener.client",
     DEBUG,
     "%(client)s has left: %(error)s",
-    ("client", "error"),
     "A client ended its connection, in order or not.",
 )
 AMQP_LISTENER_LEFT_OUT_OF_COMMIT: Final = LogEvent(
@@ -77,7 +69,6 @@ AMQP_LISTENER_LEFT_OUT_OF_COMMIT: Final = LogEvent(
     "brokers.amqp.listener.transactions",
     WARNING,
     "a transaction was committed without a message of it: %(error)s",
-    ("error",),
     "A message of a transaction was refused; the rest was committed.",
 )
 AMQP_LISTENER_NO_ROOM: Final = LogEvent(
@@ -85,7 +76,6 @@ AMQP_LISTENER_NO_ROOM: Final = LogEvent(
     "brokers.amqp.listener",
     WARNING,
     "%(listener)s: there is no room for another client of %(user)s, so %(peer)s is refused",
-    ("listener", "user", "peer"),
     "One user has all connections that it may have; raise its limit, or close some.",
 )
 AMQP_LISTENER_NO_TLS: Final = LogEvent(
@@ -93,7 +83,6 @@ AMQP_LISTENER_NO_TLS: Final = LogEvent(
     "brokers.amqp.listener.client",
     INFO,
     "%(client)s: no TLS: %(error)s",
-    ("client", "error"),
     "A client did not agree on TLS.",
 )
 AMQP_LISTENER_SUBSCRIPTION_KEPT: Final = LogEvent(
@@ -101,7 +90,6 @@ AMQP_LISTENER_SUBSCRIPTION_KEPT: Final = LogEvent(
     "brokers.amqp.listener.links",
     INFO,
     "the subscription %(subscription)s is kept: %(error)s",
-    ("subscription", "error"),
     "A durable subscription could not be ended, and is kept.",
 )
 AMQP_LISTENER_TURNED_AWAY: Final = LogEvent(
@@ -109,7 +97,6 @@ AMQP_LISTENER_TURNED_AWAY: Final = LogEvent(
     "brokers.amqp.listener",
     WARNING,
     "%(listener)s: %(peer)s is turned away: %(error)s",
-    ("listener", "peer", "error"),
     "A client was refused before it could log in.",
 )
 CALLBACK_FAILED: Final = LogEvent(
@@ -117,7 +104,6 @@ CALLBACK_FAILED: Final = LogEvent(
     "brokers.threads.futures",
     ERROR,
     "a callback of the connection failed",
-    (),
     "A function that was to be called back raised an error.",
     traceback=True,
 )
@@ -126,7 +112,6 @@ CLIENTS_ENDED: Final = LogEvent(
     "brokers.listeners.room",
     WARNING,
     "there is no room for more %(what)s: %(count)d were ended, the last for one from %(peer)s",
-    ("what", "count", "peer"),
     "Clients that had not logged in, or too many of one place, were ended to make room.",
 )
 CONNECTION_ATTEMPT_FAILED: Final = LogEvent(
@@ -134,7 +119,6 @@ CONNECTION_ATTEMPT_FAILED: Final = LogEvent(
     "brokers.adapter.endpoints",
     WARNING,
     "%(connection)s: attempt %(attempt)d failed: %(error)s",
-    ("connection", "attempt", "error"),
     "An attempt to reconnect failed; another follows.",
 )
 CONNECTION_GIVEN_UP: Final = LogEvent(
@@ -142,7 +126,6 @@ CONNECTION_GIVEN_UP: Final = LogEvent(
     "brokers.adapter.connection",
     ERROR,
     "%(error)s, so the connection is closed",
-    ("error",),
     "The connection is closed for good; make a new one.",
 )
 CONNECTION_LOST: Final = LogEvent(
@@ -150,7 +133,6 @@ CONNECTION_LOST: Final = LogEvent(
     "brokers.adapter.connection",
     WARNING,
     "%(error)s%(next)s",
-    ("error", "next"),
     "The link to the broker broke. With reconnecting, calls wait until there is another.",
 )
 CONNECTION_RESTORED: Final = LogEvent(
@@ -158,7 +140,6 @@ CONNECTION_RESTORED: Final = LogEvent(
     "brokers.adapter.endpoints",
     WARNING,
     "%(connection)s: connected again after %(seconds).1f s",
-    ("connection", "seconds"),
     "There is a session again, so many seconds after the last one was lost.",
 )
 CONNECTION_TASK_DELAYED: Final = LogEvent(
@@ -166,7 +147,6 @@ CONNECTION_TASK_DELAYED: Final = LogEvent(
     "brokers.adapter.connection",
     WARNING,
     "%(connection)s: a due task has to wait: %(error)s",
-    ("connection", "error"),
     "A task that was due runs later, as no thread could be started.",
 )
 CONSUMER_ENDED: Final = LogEvent(
@@ -174,7 +154,6 @@ CONSUMER_ENDED: Final = LogEvent(
     "brokers.adapter.consumer",
     ERROR,
     "the broker ended the consumer of %(destination)s, which cannot be renewed: %(error)s",
-    ("destination", "error"),
     "The broker ended the consumer of a temporary destination; those who wait for its messages are told.",
 )
 CONSUMER_GONE_BEFORE: Final = LogEvent(
@@ -182,7 +161,6 @@ CONSUMER_GONE_BEFORE: Final = LogEvent(
     "brokers",
     DEBUG,
     "the consumer was gone before: %(error)s",
-    ("error",),
     "A consumer was closed that had ended with its connection.",
 )
 CONSUMER_INTERRUPTED: Final = LogEvent(
@@ -190,7 +168,6 @@ CONSUMER_INTERRUPTED: Final = LogEvent(
     "brokers.adapter.consumer",
     ERROR,
     "the broker ended the consumer of %(destination)s, which will be renewed: %(error)s",
-    ("destination", "error"),
     "The broker ended the consumer; it is renewed again and again, see `consumer.renewed`.",
 )
 CONSUMER_NOT_RENEWED: Final = LogEvent(
@@ -198,7 +175,6 @@ CONSUMER_NOT_RENEWED: Final = LogEvent(
     "brokers.adapter.consumer",
     WARNING,
     "no consumer of %(destination)s yet: %(error)s",
-    ("destination", "error"),
     "An attempt to renew a consumer failed; another follows.",
 )
 CONSUMER_RENEWED: Final = LogEvent(
@@ -206,7 +182,6 @@ CONSUMER_RENEWED: Final = LogEvent(
     "brokers.adapter.consumer",
     WARNING,
     "the consumer of %(destination)s was renewed after %(seconds).1f s",
-    ("destination", "seconds"),
     "Messages come again, so many seconds after the consumer ended.",
 )
 DELIVERY_FAILED: Final = LogEvent(
@@ -214,7 +189,6 @@ DELIVERY_FAILED: Final = LogEvent(
     "brokers.adapter.consumer",
     ERROR,
     "on_delivery failed, so message %(message_id)s is released",
-    ("message_id",),
     "A function for messages raised an error; the broker delivers the message again.",
     traceback=True,
 )
@@ -223,7 +197,6 @@ DELIVERY_OUT_OF_MEMORY: Final = LogEvent(
     "brokers.adapter.consumer",
     ERROR,
     "a message of %(octets)d octets is released: there is no memory to read it",
-    ("octets",),
     "The broker delivers the message again; give the process more memory, or lower `maxMessage`.",
 )
 DELIVERY_REFUSAL_FAILED: Final = LogEvent(
@@ -231,7 +204,6 @@ DELIVERY_REFUSAL_FAILED: Final = LogEvent(
     "brokers.adapter.consumer",
     ERROR,
     "on_refused failed for message %(message_id)s",
-    ("message_id",),
     "A function for refused messages raised an error; the message stays refused.",
     traceback=True,
 )
@@ -240,7 +212,6 @@ DELIVERY_REFUSED: Final = LogEvent(
     "brokers.adapter.consumer",
     WARNING,
     "message %(message_id)s from %(destination)s was dropped: %(error)s",
-    ("message_id", "destination", "error"),
     "The message was above a limit, or could not be read; the broker makes it a dead letter or drops it.",
 )
 DELIVERY_REJECTED: Final = LogEvent(
@@ -248,7 +219,6 @@ DELIVERY_REJECTED: Final = LogEvent(
     "brokers.amqp.consumer",
     WARNING,
     "message %(message_id)s was rejected: %(error)s",
-    ("message_id", "error"),
     "The program rejected the message; the broker makes it a dead letter or drops it.",
 )
 DESTINATION_GONE_BEFORE: Final = LogEvent(
@@ -256,7 +226,6 @@ DESTINATION_GONE_BEFORE: Final = LogEvent(
     "brokers",
     DEBUG,
     "%(destination)s was gone before: %(error)s",
-    ("destination", "error"),
     "A temporary destination was ended that had ended with its connection.",
 )
 EMBEDDED_DEAD_LETTER_DROPPED: Final = LogEvent(
@@ -264,7 +233,6 @@ EMBEDDED_DEAD_LETTER_DROPPED: Final = LogEvent(
     "brokers.embedded.core",
     ERROR,
     "dropped message %(message_id)s: %(error)s",
-    ("message_id", "error"),
     "There is no room for the dead letter, and it is lost.",
 )
 EMBEDDED_DELIVERY_FAILED: Final = LogEvent(
@@ -272,7 +240,6 @@ EMBEDDED_DELIVERY_FAILED: Final = LogEvent(
     "brokers.embedded.connection",
     ERROR,
     "on_delivery failed, so message %(message_id)s is released",
-    ("message_id",),
     "A function for messages raised an error; the message is delivered again.",
     traceback=True,
 )
@@ -281,7 +248,6 @@ EMBEDDED_MESSAGE_DROPPED: Final = LogEvent(
     "brokers.embedded.core",
     ERROR,
     "dropped message %(message_id)s from %(destination)s: %(error)s",
-    ("message_id", "destination", "error"),
     "The message could become no dead letter, and is lost.",
 )
 ENVIRONMENT_OLD_NAME: Final = LogEvent(
@@ -289,7 +255,6 @@ ENVIRONMENT_OLD_NAME: Final = LogEvent(
     "brokers.environment",
     WARNING,
     "old names of variables are set, which are still read: %(old)s; the new names are %(new)s",
-    ("old", "new"),
     "Rename the variables.",
 )
 FILES_FEW: Final = LogEvent(
@@ -300,7 +265,6 @@ FILES_FEW: Final = LogEvent(
         "%(what)s: at most %(most)d, not %(wanted)d, because this process may have no more than "
         "%(limit)d files open; see ulimit -n"
     ),
-    ("what", "most", "wanted", "limit"),
     "Raise the limit of open files: `ulimit -n`.",
 )
 FILES_LIMIT_KEPT: Final = LogEvent(
@@ -308,7 +272,6 @@ FILES_LIMIT_KEPT: Final = LogEvent(
     "brokers.listeners.descriptors",
     DEBUG,
     "the limit of open files stays at %(limit)d",
-    ("limit",),
     "The system allows no higher limit of open files.",
 )
 FUTURE_CALLBACK_FAILED: Final = LogEvent(
@@ -316,7 +279,6 @@ FUTURE_CALLBACK_FAILED: Final = LogEvent(
     "brokers.threads.futures",
     ERROR,
     "a callback of %(future)r failed",
-    ("future",),
     "A function that was to be called back raised an error.",
     traceback=True,
 )
@@ -325,7 +287,6 @@ FUTURE_SETTLED_CALLBACK_FAILED: Final = LogEvent(
     "brokers.threads.futures",
     ERROR,
     "a callback of %(future)r failed",
-    ("future",),
     "A function that was to be called back raised an error.",
     traceback=True,
 )
@@ -334,7 +295,6 @@ LOGIN_REFUSED: Final = LogEvent(
     "brokers.listeners.guesses",
     WARNING,
     "a %(what)s %(who)s was refused%(more)s",
-    ("what", "who", "more"),
     "Somebody tried a wrong password or user.",
 )
 LOGIN_UNSEEN: Final = LogEvent(
@@ -342,7 +302,6 @@ LOGIN_UNSEEN: Final = LogEvent(
     "brokers.listeners.guesses",
     WARNING,
     "%(what)s %(who)s are refused unseen for now, but one every %(seconds)g s",
-    ("what", "who", "seconds"),
     "Too many wrong passwords came from there: most further logins are refused without a look.",
 )
 SEND_REPEATED: Final = LogEvent(
@@ -350,7 +309,6 @@ SEND_REPEATED: Final = LogEvent(
     "brokers",
     DEBUG,
     "nothing was sent: %(error)s",
-    ("error",),
     "The connection was lost before anything was sent; the message is sent once there is another.",
 )
 SMQP_CONSUMER_ENDED: Final = LogEvent(
@@ -358,7 +316,6 @@ SMQP_CONSUMER_ENDED: Final = LogEvent(
     "brokers.smqp.adapter.consumer",
     ERROR,
     "the consumer of %(destination)s has ended: %(error)s",
-    ("destination", "error"),
     "The consumer has ended for good.",
 )
 SMQP_CONSUMER_INTERRUPTED: Final = LogEvent(
@@ -366,7 +323,6 @@ SMQP_CONSUMER_INTERRUPTED: Final = LogEvent(
     "brokers.smqp.adapter.consumer",
     ERROR,
     "the consumer of %(destination)s has ended, and will be created again: %(error)s",
-    ("destination", "error"),
     "The consumer is renewed again and again.",
 )
 SMQP_CONSUMER_NOT_RENEWED: Final = LogEvent(
@@ -374,7 +330,6 @@ SMQP_CONSUMER_NOT_RENEWED: Final = LogEvent(
     "brokers.smqp.adapter.consumer",
     DEBUG,
     "no consumer of %(destination)s yet: %(error)s",
-    ("destination", "error"),
     "An attempt to renew a consumer failed; another follows.",
 )
 SMQP_CONSUMER_RENEWED: Final = LogEvent(
@@ -382,7 +337,6 @@ SMQP_CONSUMER_RENEWED: Final = LogEvent(
     "brokers.smqp.adapter.consumer",
     WARNING,
     "there is a consumer of %(destination)s again",
-    ("destination",),
     "Messages come again.",
 )
 SMQP_DEAD_LETTER_FAILED: Final = LogEvent(
@@ -390,7 +344,6 @@ SMQP_DEAD_LETTER_FAILED: Final = LogEvent(
     "brokers.smqp.adapter.connection",
     ERROR,
     "message %(message_id)s could not be sent to its dead letter queue",
-    ("message_id",),
     "The message stays where it was, and comes again.",
     traceback=True,
 )
@@ -399,7 +352,6 @@ SMQP_DELIVERY_FAILED: Final = LogEvent(
     "brokers.smqp.adapter.consumer",
     ERROR,
     "on_delivery failed; message %(message_id)s was released",
-    ("message_id",),
     "A function for messages raised an error; the message is delivered again.",
     traceback=True,
 )
@@ -408,7 +360,6 @@ SMQP_NOT_RELEASED: Final = LogEvent(
     "brokers.smqp.adapter.consumer",
     ERROR,
     "message %(message_id)s could not be released",
-    ("message_id",),
     "The message comes again once the connection has ended.",
     traceback=True,
 )
@@ -417,7 +368,6 @@ SMQP_CLIENT_CALLBACK_FAILED: Final = LogEvent(
     "brokers.smqp.client.notifications",
     ERROR,
     "a callback failed for %(subject)s",
-    ("subject",),
     "A function for messages raised an error; the message counts as given.",
     traceback=True,
 )
@@ -426,7 +376,6 @@ SMQP_CLIENT_CHECK_FAILED: Final = LogEvent(
     "brokers.smqp.client.connection",
     ERROR,
     "the connection to the server could not be checked or re-established",
-    (),
     "An internal error; please report it.",
     traceback=True,
 )
@@ -435,7 +384,6 @@ SMQP_CLIENT_FOREIGN_PEER: Final = LogEvent(
     "brokers.smqp.client.listener",
     WARNING,
     "%(peer)s is not the server, so its notify connection was refused",
-    ("peer",),
     "Somebody else than the server connected to the port for notifications.",
 )
 SMQP_CLIENT_INBOX_FAILED: Final = LogEvent(
@@ -443,7 +391,6 @@ SMQP_CLIENT_INBOX_FAILED: Final = LogEvent(
     "brokers.smqp.client.notifications",
     WARNING,
     "the inbox cannot be used, trying again in %(seconds)g s: %(error)s",
-    ("seconds", "error"),
     "Make room on the disk; messages are kept by the server meanwhile.",
 )
 SMQP_CLIENT_LOGIN_MESSAGE: Final = LogEvent(
@@ -451,7 +398,6 @@ SMQP_CLIENT_LOGIN_MESSAGE: Final = LogEvent(
     "brokers.smqp.client.notifications",
     INFO,
     "message %(smuid)s on the login topic was not expected",
-    ("smuid",),
     "A message on the topic of a login that nobody waits for.",
 )
 SMQP_CLIENT_NO_ANSWER: Final = LogEvent(
@@ -459,7 +405,6 @@ SMQP_CLIENT_NO_ANSWER: Final = LogEvent(
     "brokers.smqp.client.connection",
     INFO,
     "the server does not answer: %(error)s",
-    ("error",),
     "The connection counts as lost, and is made again.",
 )
 SMQP_CLIENT_NO_SMUID: Final = LogEvent(
@@ -467,7 +412,6 @@ SMQP_CLIENT_NO_SMUID: Final = LogEvent(
     "brokers.smqp.client.listener",
     WARNING,
     "a message of %(topic)s has no Smuid",
-    ("topic",),
     "The server sent a message without Smuid, which is refused.",
 )
 SMQP_CLIENT_NOT_CONNECTED: Final = LogEvent(
@@ -475,7 +419,6 @@ SMQP_CLIENT_NOT_CONNECTED: Final = LogEvent(
     "brokers.smqp.client.connection",
     INFO,
     "not connected yet: %(error)s",
-    ("error",),
     "Another attempt follows.",
 )
 SMQP_CLIENT_NOTIFICATION_UNREAD: Final = LogEvent(
@@ -483,7 +426,6 @@ SMQP_CLIENT_NOTIFICATION_UNREAD: Final = LogEvent(
     "brokers.smqp.client.listener",
     WARNING,
     "a notification cannot be read: %(error)s",
-    ("error",),
     "The server sent something that is no notification.",
 )
 SMQP_CLIENT_NOTIFY_ENDED: Final = LogEvent(
@@ -491,7 +433,6 @@ SMQP_CLIENT_NOTIFY_ENDED: Final = LogEvent(
     "brokers.smqp.client.listener",
     DEBUG,
     "the notify connection ended: %(error)s",
-    ("error",),
     "The server opens another connection for notifications when it has one.",
 )
 SMQP_CLIENT_NOTIFY_FAILED: Final = LogEvent(
@@ -499,7 +440,6 @@ SMQP_CLIENT_NOTIFY_FAILED: Final = LogEvent(
     "brokers.smqp.client.listener",
     ERROR,
     "the notify connection failed",
-    (),
     "An internal error ended the connection for notifications; please report it.",
     traceback=True,
 )
@@ -508,7 +448,6 @@ SMQP_CLIENT_NOTIFY_NOT_ACCEPTED: Final = LogEvent(
     "brokers.smqp.client.listener",
     WARNING,
     "a notify connection could not be accepted: %(error)s",
-    ("error",),
     "The server tries again.",
 )
 SMQP_CLIENT_QUIT_UNANSWERED: Final = LogEvent(
@@ -516,7 +455,6 @@ SMQP_CLIENT_QUIT_UNANSWERED: Final = LogEvent(
     "brokers.smqp.client.connection",
     DEBUG,
     "the server did not answer QUIT: %(error)s",
-    ("error",),
     "The server did not answer the end of the session; nothing is lost by that.",
 )
 SMQP_CLIENT_SUBSCRIPTION_NOT_RENEWED: Final = LogEvent(
@@ -524,7 +462,6 @@ SMQP_CLIENT_SUBSCRIPTION_NOT_RENEWED: Final = LogEvent(
     "brokers.smqp.client.connection",
     WARNING,
     "a subscription could not be renewed: %(error)s",
-    ("error",),
     "Another attempt follows.",
 )
 SMQP_CLIENT_WATCHER_FAILED: Final = LogEvent(
@@ -532,7 +469,6 @@ SMQP_CLIENT_WATCHER_FAILED: Final = LogEvent(
     "brokers.smqp.client.connection",
     ERROR,
     "a watcher of the connection failed",
-    (),
     "A function that watches the connection raised an error.",
     traceback=True,
 )
@@ -541,7 +477,6 @@ SMQP_SERVER_CLIENT_UNREACHABLE: Final = LogEvent(
     "brokers.smqp.server.driver",
     INFO,
     "client %(peer)s cannot be reached at port %(port)d: %(error)s",
-    ("peer", "port", "error"),
     "Notifications for the client wait until its port can be reached.",
 )
 SMQP_SERVER_COMMAND_FAILED: Final = LogEvent(
@@ -549,7 +484,6 @@ SMQP_SERVER_COMMAND_FAILED: Final = LogEvent(
     "brokers.smqp.server.engine",
     ERROR,
     "a command of session %(session)d failed",
-    ("session",),
     "An internal error; please report it.",
     traceback=True,
 )
@@ -558,7 +492,6 @@ SMQP_SERVER_COMMAND_NOT_STORED: Final = LogEvent(
     "brokers.smqp.server.engine",
     ERROR,
     "a command of session %(session)d failed in the store",
-    ("session",),
     "The disk may be full; the client is told.",
     traceback=True,
 )
@@ -567,7 +500,6 @@ SMQP_SERVER_COMMAND_REFUSED: Final = LogEvent(
     "brokers.smqp.server.engine",
     DEBUG,
     "session %(session)d was refused a command: %(error)s",
-    ("session", "error"),
     "A client is told why.",
 )
 SMQP_SERVER_COMMIT_FAILED: Final = LogEvent(
@@ -575,7 +507,6 @@ SMQP_SERVER_COMMIT_FAILED: Final = LogEvent(
     "brokers.smqp.server.engine",
     ERROR,
     "the last changes could not be committed; all connections are closed",
-    (),
     "The disk may be full; clients send again what was not confirmed.",
     traceback=True,
 )
@@ -584,7 +515,6 @@ SMQP_SERVER_LINK_DOWN: Final = LogEvent(
     "brokers.smqp.server.links",
     INFO,
     "the link to %(peer)s does not work: %(error)s",
-    ("peer", "error"),
     "The other server cannot be reached; its messages wait.",
 )
 SMQP_SERVER_LINK_FAILED: Final = LogEvent(
@@ -592,7 +522,6 @@ SMQP_SERVER_LINK_FAILED: Final = LogEvent(
     "brokers.smqp.server.links",
     ERROR,
     "the link to %(peer)s failed",
-    ("peer",),
     "An internal error; please report it.",
     traceback=True,
 )
@@ -601,7 +530,6 @@ SMQP_SERVER_MESSAGE_REFUSED: Final = LogEvent(
     "brokers.smqp.server.links",
     WARNING,
     "%(peer)s refused message %(smuid)d: %(error)s",
-    ("peer", "smuid", "error"),
     "The other server refused the message; it is not sent again.",
 )
 SMQP_SERVER_OPERATION_FAILED: Final = LogEvent(
@@ -609,7 +537,6 @@ SMQP_SERVER_OPERATION_FAILED: Final = LogEvent(
     "brokers.smqp.server.engine",
     ERROR,
     "an operation of the server failed, and was undone",
-    (),
     "An internal error; please report it.",
     traceback=True,
 )
@@ -618,7 +545,6 @@ SMQP_SERVER_PEER_UNREACHABLE: Final = LogEvent(
     "brokers.smqp.server.commands.settings",
     WARNING,
     "%(user)s is unreachable at port %(port)d of %(peer)s: %(error)s",
-    ("user", "port", "peer", "error"),
     "Notifications for the client wait until its port can be reached.",
 )
 SMQP_SERVER_STORE_NOT_CLOSED: Final = LogEvent(
@@ -626,7 +552,6 @@ SMQP_SERVER_STORE_NOT_CLOSED: Final = LogEvent(
     "brokers.smqp.server.engine",
     ERROR,
     "the store could not be closed: %(error)s",
-    ("error",),
     "The file of the store may need a look.",
 )
 SMQP_SERVER_STORE_UNREAD: Final = LogEvent(
@@ -634,7 +559,6 @@ SMQP_SERVER_STORE_UNREAD: Final = LogEvent(
     "brokers.smqp.server.engine",
     ERROR,
     "the store cannot be read: %(error)s",
-    ("error",),
     "Make sure that the disk can be read.",
 )
 SMQP_SERVER_STORE_UNUSABLE: Final = LogEvent(
@@ -642,7 +566,6 @@ SMQP_SERVER_STORE_UNUSABLE: Final = LogEvent(
     "brokers.smqp.server.engine",
     ERROR,
     "the store cannot be used: %(error)s",
-    ("error",),
     "The server ends; make room, or check the permissions.",
 )
 STOMP_ACCEPTANCE_UNANSWERED: Final = LogEvent(
@@ -650,7 +573,6 @@ STOMP_ACCEPTANCE_UNANSWERED: Final = LogEvent(
     "brokers.stomp.consumer",
     WARNING,
     "%(error)s",
-    ("error",),
     "Messages that were accepted may come again.",
 )
 STOMP_ACCEPTED_AT_ONCE: Final = LogEvent(
@@ -662,7 +584,6 @@ STOMP_ACCEPTED_AT_ONCE: Final = LogEvent(
         "choose their ids, which cannot be accepted over STOMP; messages waiting at the broker may be "
         "lost, but not over AMQP"
     ),
-    ("destination",),
     "Consume over AMQP, or have the senders choose no ids.",
 )
 STOMP_ACK_UNANSWERED: Final = LogEvent(
@@ -670,7 +591,6 @@ STOMP_ACK_UNANSWERED: Final = LogEvent(
     "brokers.stomp.consumer",
     ERROR,
     "%(connection)s did not answer an ACK within %(seconds).0f s, so the session is replaced",
-    ("connection", "seconds"),
     "The session is replaced; the broker delivers again what it has not noted.",
 )
 STOMP_CONSUMER_STUCK: Final = LogEvent(
@@ -681,7 +601,6 @@ STOMP_CONSUMER_STUCK: Final = LogEvent(
         "the broker closed a consumer of %(destination)s, but may keep sending messages to it, so the "
         "session is replaced"
     ),
-    ("destination",),
     "The session is replaced, so that no message stays with a consumer that is closed.",
 )
 STOMP_DEAD_LETTER_OUT_OF_MEMORY: Final = LogEvent(
@@ -689,7 +608,6 @@ STOMP_DEAD_LETTER_OUT_OF_MEMORY: Final = LogEvent(
     "brokers.stomp.consumer",
     ERROR,
     "there is no memory for the dead letter of %(message_id)s, so it goes back",
-    ("message_id",),
     "The message comes again; give the process more memory.",
 )
 STOMP_DEAD_LETTER_REFUSED: Final = LogEvent(
@@ -697,7 +615,6 @@ STOMP_DEAD_LETTER_REFUSED: Final = LogEvent(
     "brokers.stomp.consumer",
     ERROR,
     "message %(message_id)s was refused as a dead letter, so it comes again: %(error)s",
-    ("message_id", "error"),
     "Check that the user may write to the queue for dead letters.",
 )
 STOMP_DELIVERY_REJECTED: Final = LogEvent(
@@ -705,7 +622,6 @@ STOMP_DELIVERY_REJECTED: Final = LogEvent(
     "brokers.stomp.consumer",
     WARNING,
     "message %(message_id)s was rejected: %(error)s",
-    ("message_id", "error"),
     "The program rejected the message, which is a dead letter now, or is dropped.",
 )
 STOMP_ENDS_NOT_REPORTED: Final = LogEvent(
@@ -713,7 +629,6 @@ STOMP_ENDS_NOT_REPORTED: Final = LogEvent(
     "brokers.stomp.roll",
     WARNING,
     "%(connection)s does not report ended consumers, on %(destination)s: %(error)s",
-    ("connection", "destination", "error"),
     "A consumer that the broker ends is noticed late; let the user read the advisory topics.",
 )
 STOMP_ENDS_REPORTED: Final = LogEvent(
@@ -721,7 +636,6 @@ STOMP_ENDS_REPORTED: Final = LogEvent(
     "brokers.stomp.roll",
     WARNING,
     "%(connection)s reports ended consumers after all, on %(destination)s",
-    ("connection", "destination"),
     "Ended consumers are noticed at once again.",
 )
 STOMP_FRAME_REFUSED: Final = LogEvent(
@@ -729,7 +643,6 @@ STOMP_FRAME_REFUSED: Final = LogEvent(
     "brokers.stomp.session",
     WARNING,
     "%(connection)s: a frame without receipt failed: %(error)s",
-    ("connection", "error"),
     "The broker refused a frame, such as a message to a destination that has ended.",
 )
 STOMP_FRAME_UNREAD: Final = LogEvent(
@@ -737,7 +650,6 @@ STOMP_FRAME_UNREAD: Final = LogEvent(
     "brokers.stomp.socket",
     WARNING,
     "%(connection)s: a frame could not be read: %(error)s",
-    ("connection", "error"),
     "The peer sent something that is not STOMP, and the connection ends.",
 )
 STOMP_LOGIN_AGAIN: Final = LogEvent(
@@ -745,7 +657,6 @@ STOMP_LOGIN_AGAIN: Final = LogEvent(
     "brokers.stomp.connection",
     WARNING,
     "%(error)s; logging in again",
-    ("error",),
     "The broker refused the version of STOMP; another login follows.",
 )
 STOMP_MESSAGE_LOST: Final = LogEvent(
@@ -753,7 +664,6 @@ STOMP_MESSAGE_LOST: Final = LogEvent(
     "brokers.stomp.consumer",
     ERROR,
     "message %(message_id)s is lost: it is too large to be read and sent to its queue again",
-    ("message_id",),
     "Raise `maxMessage`, or let the broker refuse messages of this size.",
 )
 STOMP_OUT_OF_MEMORY: Final = LogEvent(
@@ -761,7 +671,6 @@ STOMP_OUT_OF_MEMORY: Final = LogEvent(
     "brokers.stomp.socket",
     ERROR,
     "%(connection)s: there is no memory for the broker's data, so the connection ends",
-    ("connection",),
     "The broker delivers again; give the process more memory, or lower `maxMessage`.",
 )
 STOMP_READ_FAILED: Final = LogEvent(
@@ -769,7 +678,6 @@ STOMP_READ_FAILED: Final = LogEvent(
     "brokers.stomp.socket",
     WARNING,
     "%(connection)s: %(error)s",
-    ("connection", "error"),
     "The connection counts as lost.",
 )
 STOMP_SILENT: Final = LogEvent(
@@ -777,7 +685,6 @@ STOMP_SILENT: Final = LogEvent(
     "brokers.stomp.socket",
     WARNING,
     "%(connection)s: no sign of life from the broker for %(seconds).1f s",
-    ("connection", "seconds"),
     "The connection counts as lost.",
 )
 STOMP_STRAY_DOUBTED: Final = LogEvent(
@@ -785,7 +692,6 @@ STOMP_STRAY_DOUBTED: Final = LogEvent(
     "brokers.stomp.strays",
     WARNING,
     "%(stray)s may not be on its queue, and is sent there over the next session: %(error)s",
-    ("stray", "error"),
     "The message is sent again over the next session.",
 )
 STOMP_STRAY_LOST: Final = LogEvent(
@@ -796,7 +702,6 @@ STOMP_STRAY_LOST: Final = LogEvent(
         "%(stray)s may be lost: it was taken from its queue with another one of its id, and the "
         "connection ended before the broker confirmed that it is there again"
     ),
-    ("stray",),
     "The broker may or may not have the message; look for its id there.",
 )
 STOMP_STRAY_RETURNED: Final = LogEvent(
@@ -804,7 +709,6 @@ STOMP_STRAY_RETURNED: Final = LogEvent(
     "brokers.stomp.strays",
     WARNING,
     "%(stray)s is sent to its queue again: another one of this id was accepted",
-    ("stray",),
     "The broker confirmed two messages of one id with one ACK; the other one is sent again.",
 )
 STOMP_STRAY_WAITS: Final = LogEvent(
@@ -812,7 +716,6 @@ STOMP_STRAY_WAITS: Final = LogEvent(
     "brokers.stomp.strays",
     ERROR,
     "%(stray)s is not on its queue, and is sent there again in %(seconds).0f s: %(error)s",
-    ("stray", "seconds", "error"),
     "The message is sent again, and again until the broker takes it.",
 )
 STOMP_SUBSCRIPTIONS_DOUBTED: Final = LogEvent(
@@ -820,7 +723,6 @@ STOMP_SUBSCRIPTIONS_DOUBTED: Final = LogEvent(
     "brokers.stomp.session",
     DEBUG,
     "%(connection)s: %(count)d subscriptions may have ended: %(error)s",
-    ("connection", "count", "error"),
     "Each of them is checked, and renewed if it ended.",
 )
 STOMP_TEMPORARIES_STAY: Final = LogEvent(
@@ -828,7 +730,6 @@ STOMP_TEMPORARIES_STAY: Final = LogEvent(
     "brokers.stomp.temporary",
     WARNING,
     "%(connection)s: temporary queues stay until the connection ends: %(error)s",
-    ("connection", "error"),
     "The broker allows no further session; its temporary queues end with the connection.",
 )
 STOMP_TOO_MANY_DELIVERIES: Final = LogEvent(
@@ -836,7 +737,6 @@ STOMP_TOO_MANY_DELIVERIES: Final = LogEvent(
     "brokers.stomp.consumer",
     ERROR,
     "message %(message_id)s is a dead letter: delivered %(count)d times and not accepted",
-    ("message_id", "count"),
     "The program never accepted the message, which is a dead letter now; look into what it does with it.",
 )
 STOMP_TRANSACTION_REFUSED: Final = LogEvent(
@@ -844,7 +744,6 @@ STOMP_TRANSACTION_REFUSED: Final = LogEvent(
     "brokers.stomp.transaction",
     ERROR,
     "a commit was refused, so the connection is closed; the broker delivers again: %(error)s",
-    ("error",),
     "The broker refused a commit; it delivers what the transaction had accepted again.",
 )
 STOMP_UNSETTLED: Final = LogEvent(
@@ -852,7 +751,6 @@ STOMP_UNSETTLED: Final = LogEvent(
     "brokers.stomp.consumer",
     ERROR,
     "%(error)s",
-    ("error",),
     "The text says what to do.",
 )
 TASK_FAILED: Final = LogEvent(
@@ -860,7 +758,6 @@ TASK_FAILED: Final = LogEvent(
     "brokers.threads.pool",
     ERROR,
     "a task of %(pool)s failed",
-    ("pool",),
     "An internal error; please report it.",
     traceback=True,
 )
@@ -869,7 +766,6 @@ TASK_ITEM_FAILED: Final = LogEvent(
     "brokers.threads.pool",
     ERROR,
     "the function that handles an item failed",
-    (),
     "An internal error; please report it.",
     traceback=True,
 )
@@ -878,7 +774,6 @@ TASK_WAITS: Final = LogEvent(
     "brokers.threads.pool",
     ERROR,
     "%(pool)s: tasks wait, because no further thread could be started: %(error)s",
-    ("pool", "error"),
     "No further thread could be started; tasks wait for those that there are.",
 )
 TIMER_FAILED: Final = LogEvent(
@@ -886,7 +781,6 @@ TIMER_FAILED: Final = LogEvent(
     "brokers.threads.timer",
     ERROR,
     "a function that was due failed",
-    (),
     "An internal error; please report it.",
     traceback=True,
 )
@@ -895,7 +789,6 @@ TLS_HANDSHAKE_FAILED: Final = LogEvent(
     "brokers.listeners.handshakes",
     INFO,
     "no TLS with %(peer)s: %(error)s",
-    ("peer", "error"),
     "A client and the listener did not agree on TLS.",
 )
 TLS_UNCHECKED: Final = LogEvent(
@@ -903,7 +796,6 @@ TLS_UNCHECKED: Final = LogEvent(
     "brokers.tls",
     WARNING,
     "the certificate of %(host)s is not checked: anyone on the path can read and change traffic",
-    ("host",),
     "Give a certificate authority: `caFile=` in the URL.",
 )
 TRANSACTION_REFUSED: Final = LogEvent(
@@ -911,7 +803,6 @@ TRANSACTION_REFUSED: Final = LogEvent(
     "brokers.amqp.transaction",
     ERROR,
     "a commit was refused, so the connection is closed; the broker delivers again: %(error)s",
-    ("error",),
     "The broker refused a commit; it delivers what the transaction had accepted again.",
 )
 

@@ -6,9 +6,11 @@ Each package has a table of events, `brokers.events` and `soapjms.events`, and l
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import Final
 
+_NAMED: Final = re.compile(r"%\((\w+)\)")
 _PLAIN: Final = (str, int, float, bool, type(None))
 
 
@@ -24,12 +26,17 @@ class LogEvent:
     """Level; `log` can be given another one."""
     text: str
     """Text with the names of fields, such as `%(error)s`."""
-    fields: tuple[str, ...]
-    """Names of the values, in the order in which `log` takes them."""
     meaning: str
     """What happened, or what to do, for the documentation."""
+    more: tuple[str, ...] = ()
+    """Names of values that the record has besides those in the text."""
     traceback: bool = False
     """Whether the error that is being handled is logged with its traceback."""
+    fields: tuple[str, ...] = field(init=False)
+    """Names of the values, in the order in which `log` takes them: those in the text, then `more`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", (*dict.fromkeys(_NAMED.findall(self.text)), *self.more))
 
     def log(self, *values: object, level: int | None = None, exc_info: BaseException | None = None) -> None:
         """Log this event, with one value for each field; nothing is made of them while the level is off.
