@@ -74,7 +74,7 @@ class OutgoingMessage:
     when_sent: Callable[[], None] | None = None
     tag: bytes = b""
 
-    def is_sent(self) -> None:
+    def note_sent(self) -> None:
         """Record that the message was passed to proton, or failed before that."""
         when_sent, self.when_sent = self.when_sent, None
         if when_sent is not None:
@@ -129,7 +129,7 @@ class Outbox(AmqpLink):
             if link is not None and self._credit > 0 and self._engine.is_up and not self._engine.is_behind:
                 self._unsettled[send(link, self._tagged(posting), posting.octets, posting.transaction)] = posting
                 if posting.when_sent is not None:
-                    posting.is_sent()
+                    posting.note_sent()
                 return True
         while until is not None and len(self._waiting) >= MAX_WAITING_MESSAGES and self._engine.is_up:
             left = until - monotonic()
@@ -148,7 +148,7 @@ class Outbox(AmqpLink):
         if posting not in self._waiting:
             return False
         self._waiting.remove(posting)
-        posting.is_sent()
+        posting.note_sent()
         self._room.notify_all()
         return True
 
@@ -193,7 +193,7 @@ class Outbox(AmqpLink):
             piece, self._rest = bytes(self._rest[:PIECE_OCTETS]), self._rest[PIECE_OCTETS:]
             pass_on(link, piece, is_last=not self._rest)
             if not self._rest:
-                self._current_is_sent()
+                self._note_current_sent()
         if was_full:
             self._room.notify_all()
 
@@ -210,11 +210,11 @@ class Outbox(AmqpLink):
         posting.tag = tag = b"%d" % next(self._tags)
         return tag
 
-    def _current_is_sent(self) -> None:
+    def _note_current_sent(self) -> None:
         """Record that the current message, if there is one, is sent or never will be."""
         current, self._current, self._rest = self._current, None, memoryview(b"")
         if current is not None:
-            current.is_sent()
+            current.note_sent()
 
     # Called by the engine, with its lock held
 
@@ -253,7 +253,7 @@ class Outbox(AmqpLink):
         """Settle the messages that were sent, and attach again for those that wait."""
         unsettled, self._unsettled = self._unsettled, {}
         self._link, self._is_open = None, False
-        self._current_is_sent()
+        self._note_current_sent()
         culprit = failing_tag(condition)
         has_culprit = any(each.tag == culprit for each in unsettled.values())
         for posting in unsettled.values():
@@ -275,7 +275,7 @@ class Outbox(AmqpLink):
             written, unwritten = list(self._unsettled.values()), list(self._waiting)
             self._unsettled.clear()
             self._waiting.clear()
-            self._current_is_sent()
+            self._note_current_sent()
             self._link = None
             self._room.notify_all()
         for posting in written:
@@ -287,7 +287,7 @@ class Outbox(AmqpLink):
         waiting, self._waiting = list(self._waiting), deque()
         for posting in waiting:
             self._engine.later(partial(posting.settle, error))
-            posting.is_sent()
+            posting.note_sent()
         self._room.notify_all()
 
 

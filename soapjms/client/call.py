@@ -124,7 +124,7 @@ Expiry: TypeAlias = float | Literal["timeout"] | None
 NOWHERE: Final = queue("nowhere")
 """JMSReplyTo of a request that is built but never sent."""
 
-NUMBER: Final = "ID:unsent"
+UNSENT_MESSAGE_ID: Final = "ID:unsent"
 
 
 class CallContent(NamedTuple):
@@ -256,16 +256,16 @@ class OutgoingCall:
             destination=self.destination,
             now=0,
             soap_action=self.soap_action,
-            correlation_id=NUMBER,
+            correlation_id=UNSENT_MESSAGE_ID,
             reply_to=NOWHERE,
             attachments=self.attachments,
         )
         answering = RespondingNode(
             Setting(profile=self.endpoint.profile, variants=frozenset(VARIANTS), limits=self.endpoint.limits), version
         )
-        answering.receive(replace(request, message_id=NUMBER))
+        answering.receive(replace(request, message_id=UNSENT_MESSAGE_ID))
         answered = answering.respond(made.envelope, made.attachments, properties_of(made.properties))
-        event = asking.receive(answered, NUMBER)
+        event = asking.receive(answered, UNSENT_MESSAGE_ID)
         assert isinstance(event, ResponseReceived), "we wrote it"
         return Response.of(event, request, self.endpoint)
 

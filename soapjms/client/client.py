@@ -757,7 +757,8 @@ class Client:
             is_lost = False  # it was closed before, which the text says
         correlation_id = call.key if request is None else request.correlation_id
         trace = CallTrace(str(self._destination), correlation_id, waited, call.is_confirmed, is_lost)
-        return call.failure(event, outcome, trace, kind)
+        assert event is not None, "the exchange was over before"
+        return kind(event.text, event.reason, outcome, call.identity.retry(call.node, call.message_id), trace)
 
     def _expire(self, call: PendingCall) -> None:
         """End a call whose time is over by the monotonic clock of `due`, even if the wall clock was changed."""

@@ -25,8 +25,8 @@ from soapjms.client.call import Response
 from soapjms.client.replies import Replies
 from soapjms.client.retry import Identity
 from soapjms.observing import Observed, Outcome
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError, CallTrace, SendOutcome
-from soapjms.protocol.requesting import ExchangeFailed, RequestingNode
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError
+from soapjms.protocol.requesting import RequestingNode
 
 MAX_KNOWN_CALLS: Final = 10_000
 """Calls that ended without a reply and are remembered, so that their late replies are recognized."""
@@ -86,17 +86,6 @@ class PendingCall(Completion[Response]):
         self.due = due
         self.identity = identity
         self.message_id = message_id
-
-    def failure(
-        self,
-        event: ExchangeFailed | None,
-        outcome: SendOutcome,
-        trace: CallTrace,
-        kind: type[CallFailedError] = CallFailedError,
-    ) -> CallFailedError:
-        """Make the error of a call whose exchange failed."""
-        assert event is not None, "the exchange was over before"
-        return kind(event.text, event.reason, outcome, self.identity.retry(self.node, self.message_id), trace)
 
     def cancel(self) -> bool:
         """Cancel the call, unless it has ended; return whether it is cancelled."""

@@ -398,9 +398,9 @@ class Committer:
                     work.tell()
         for work in group:
             if self.losses.by_key or work.on_settled is not None:
-                self._is_settled(work)
+                self._note_settled(work)
 
-    def _is_settled(self, work: Work) -> None:
+    def _note_settled(self, work: Work) -> None:
         self.losses.forget(work.delivery.message)
         if work.on_settled is not None:
             work.on_settled()
@@ -560,7 +560,7 @@ class Committer:
         except BrokerError as late:
             self.lose([work], f"{late}")
         else:
-            self._is_settled(work)
+            self._note_settled(work)
             work.tell(Outcome.DEAD_LETTER)
 
 
