@@ -172,14 +172,14 @@ def command(target: str, **options: Any) -> None:
 def serve_until_told(target: str, *, log_level: str, log_format: str, as_json: bool, **options: Any) -> NoReturn:
     """Serve the target until a signal says to stop, and exit with the status; see `ServeOptions`."""
     check_place(options["uri"], options["wsdl"], options["port"], is_required=False)
+    if options["durable"] is not None and options["processes"] > 1:
+        raise click.UsageError("--durable needs --processes 1: only one connection at a time can have its client id")
     check_reachable(
         options["connection"],
         missing="client",
         others="clients",
         instead="serve from the program that calls, with soapjms.Dispatcher",
     )
-    if options["durable"] is not None and options["processes"] > 1:
-        raise click.UsageError("--durable needs --processes 1: only one connection at a time can have its client id")
     log_to_terminal(log_level, log_format, debug=is_debug())
     try:
         is_well = serve(

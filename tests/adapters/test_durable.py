@@ -182,7 +182,8 @@ def test_the_command_unsubscribes(way: tuple[str, str], request: pytest.FixtureR
 )
 def test_what_the_command_does_not_take(options: list[str], text: str) -> None:
     """One message, status 2."""
-    done = CliRunner().invoke(command, ["unsubscribe", "archive", "--connection", "embedded:", *options])
+    with soapjms.connect("embedded:"):
+        done = CliRunner().invoke(command, ["unsubscribe", "archive", "--connection", "embedded:", *options])
     assert (done.exit_code, done.stdout) == (2, "")
     assert text in done.stderr
 

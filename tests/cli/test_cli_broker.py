@@ -110,12 +110,12 @@ def test_what_was_answered_survives_sigkill(setup: Path, tmp_path: Path) -> None
 def test_how_much_a_topic_has(setup: Path) -> None:
     """`--max-octets` is the size of its messages; the error of the client says how much there was."""
     with (
-        broker("--smqp", "127.0.0.1:0", "--setup", setup, "--max-octets", "700") as (_, [address]),
+        broker("--smqp", "127.0.0.1:0", "--setup", setup, "--max-octets", "1000") as (_, [address]),
         Client(*address, account="alice", password="pa55", options=ClientOptions(renew=None)) as alice,
     ):
         alice.publish("/news/world", "a" * 500)
         with pytest.raises(
-            RefusedError, match=r"414.*/news/world is full: max_octets is 700, there are 5.. and 5.. more"
+            RefusedError, match=r"414.*/news/world is full: max_octets is 1000, there are 8.. and 8.. more"
         ):
             alice.publish("/news/world", "b" * 500)
 

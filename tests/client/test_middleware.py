@@ -19,6 +19,7 @@ from zeep_kit import CXF_NS, ECHO, echo
 import soapjms
 import soapjms.zeep
 from brokers import Connection
+from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms import (
     CallTimeoutError,
@@ -478,11 +479,12 @@ class TestZeep:
 
 def test_typed_and_served(tmp_path: Path) -> None:
     """`soapjms serve --middleware` puts it around a service; what is not there is a matter of usage."""
-    options = ["--connection", "embedded:", "--uri", "jms:queue:q"]
-    with serving("bank:service", *options, "--middleware", "bank:service.operation", marks=tmp_path) as served:
-        served.until_serving()
-        served.process.terminate()
-        assert served.ended() == 0
-    with serving("bank:service", *options, "--middleware", "bank:nothing", marks=tmp_path) as served:
-        assert served.ended() == 2
-        assert "the middleware bank:nothing does not exist" in "".join(served.err)
+    with Listener(Broker(), port=0) as listener:
+        options = ["--connection", f"amqp://127.0.0.1:{listener.port}", "--uri", "jms:queue:q"]
+        with serving("bank:service", *options, "--middleware", "bank:service.operation", marks=tmp_path) as served:
+            served.until_serving()
+            served.process.terminate()
+            assert served.ended() == 0
+        with serving("bank:service", *options, "--middleware", "bank:nothing", marks=tmp_path) as served:
+            assert served.ended() == 2
+            assert "the middleware bank:nothing does not exist" in "".join(served.err)
