@@ -188,6 +188,14 @@ def test_what_the_command_does_not_take(options: list[str], text: str) -> None:
     assert text in done.stderr
 
 
+def test_no_subscription_is_in_an_embedded_broker() -> None:
+    """The command refuses one that nobody else in its process uses: it can have no subscription to delete."""
+    words = ["unsubscribe", "archive", "--connection", "embedded:nobody", "--uri", "jms:topic:t"]
+    done = CliRunner().invoke(command, words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "is a broker inside of this process, where no durable subscription is. Run a broker" in done.stderr
+
+
 @pytest.mark.broker
 def test_the_command_needs_a_client_id(activemq: RealBroker) -> None:
     """It says what to write."""

@@ -143,7 +143,7 @@ def test_bad_url_does_not_give_the_password_away(url: str) -> None:
         ("stomp://host/queue", {}, "must end with the port"),
         ("stomp://host#f", {}, "must end with the port"),
         ("stomp://host?a=b", {}, "known are: passwordFile"),
-        ("stomp://host?clientId=", {}, "without value"),
+        ("stomp://host?clientId=", {}, "has no value for clientId; known are: passwordFile"),
         ("stomp://host?caFile=x", {}, "known are"),
         ("stomp+ssl://host?verify=no", {}, "true or false"),
         ("stomp://host?heartbeat=soon", {}, "milliseconds"),
