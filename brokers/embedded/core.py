@@ -572,10 +572,12 @@ class EmbeddedCore:
                 raise
             batch.is_open = False
             self._reserved = octets  # from the dead letters of rejected messages
-            for holding, deed in batch.decided.items():
-                holding.batch = None
-                deed(holding)
-            self._reserved = 0
+            try:
+                for holding, deed in batch.decided.items():
+                    holding.batch = None
+                    deed(holding)
+            finally:
+                self._reserved = 0
             for route in routes:
                 self._nodes.put(route, self._numbers)
             self._forget_unused(batch)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from protocol_kit import changed, started
 
+from brokers.smqp.protocol.commands import parse_command
+from brokers.smqp.protocol.replies import RefusedError
 from soapjms.protocol import xml
 from soapjms.protocol.assertions import Setting
 from soapjms.protocol.content import charset_disagreement, document_encoding, parse_content_type
@@ -55,6 +58,12 @@ def read_document(text: str) -> None:
         assert str(error)  # noqa: PT017  # either outcome is right
 
 
+def read_command(text: str) -> None:
+    """Read a line of an SMQP client."""
+    with suppress(RefusedError):
+        parse_command(text)
+
+
 def tell_encoding(text: str) -> None:
     """Tell the encoding of a document, and compare it with a charset."""
     try:
@@ -89,6 +98,13 @@ READERS: dict[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
         (
             *("{}", "--b\r\n{}", "--b\r\n\r\n{}\r\n--b--", "--b\r\n{}\r\n\r\n<e/>\r\n--b--"),
             "--b\r\nContent-Type: {}\r\n\r\n<e/>\r\n--b--",
+        ),
+    ),
+    "an SMQP command": (
+        read_command,
+        (
+            *("{}", "GET MESSAGE /t 1{}1", "CREATE TOPIC /t ({})", "CREATE TOPIC /t{} > /u", "SUB MESSAGE /t {}"),
+            *("LOGIN {} CLEAR/1.0", "PASS a {}", "SET LOGIN NAME {}", "PUB MESSAGE /t {}"),
         ),
     ),
     "properties": (

@@ -65,8 +65,8 @@ class Options:
             default half of `max_connections`.
         max_strangers: maximum number of clients from one address (for IPv6, a network of 64 bits) that have not opened
             AMQP yet. Beyond it, a new client ends the oldest of them that has had a second to do so.
-        max_links: maximum number of links of one client, and of its refused or stolen links whose end it has not
-            confirmed; one more of the latter ends its connection.
+        max_links: maximum number of links of one client; also of those that were refused, or stolen by another session,
+            whose end it has not confirmed: one more of these ends its connection.
         max_client_destinations: maximum number of existing queues, topics, dynamic nodes and durable subscriptions that
             one client has created; the broker has a limit for all clients together.
         max_message: maximum size of a message, in octets.

@@ -8,7 +8,6 @@ Spec: SMQP 4.1 (commands, abbreviations), 4.1.1 to 4.1.16, 4.1.12 (NOTIFY, which
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,7 +31,7 @@ from brokers.smqp.protocol.ids import (
 )
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.protocol.topics import parse_topic
-from brokers.smqp.protocol.words import Scanner, bad, format_keywords, quoted
+from brokers.smqp.protocol.words import BLANKS, Scanner, bad, format_keywords, quoted
 
 Fields = Mapping[str, Any]
 
@@ -116,10 +115,8 @@ def _read_smuid(scanner: Scanner, dialect: SmqpDialect) -> Fields:
 
 
 def _read_messages(scanner: Scanner, dialect: SmqpDialect) -> Fields:
-    return {"messages": parse_ranges(BLANKS_OF_RANGES.sub(r"\1", scanner.rest()))}
-
-
-BLANKS_OF_RANGES: Final = re.compile(r"[ \t]*([,-])[ \t]*")
+    ranges = (each.split("-") for each in scanner.rest().split(","))
+    return {"messages": parse_ranges(",".join("-".join(part.strip(BLANKS) for part in each) for each in ranges))}
 
 
 def _read_since(scanner: Scanner, dialect: SmqpDialect) -> Fields:

@@ -107,7 +107,7 @@ class Scanner:
             text = self._line[self._at : end]
             self._at = end
         self._skip_blanks()
-        return parse_keywords(text)
+        return tuple(map(_unquoted, parse_keywords(text)))
 
     def end(self) -> None:
         """Check that nothing is left.
@@ -136,7 +136,7 @@ def parse_keywords(text: str) -> tuple[str, ...]:
     Raises:
         RefusedError: 400: a keyword has a character that is not allowed, or there are too many.
     """
-    keywords = tuple(_unquoted(word) for each in text.split(",") if (word := each.strip(BLANKS)))
+    keywords = tuple(word for each in text.split(",") if (word := each.strip(BLANKS)))
     for keyword in keywords:
         if NOT_IN_KEYWORDS & set(keyword):
             raise bad(f"a keyword must not have slashes, backslashes, parentheses or controls, got {keyword!r}")
@@ -148,9 +148,9 @@ def parse_keywords(text: str) -> tuple[str, ...]:
 def _unquoted(keyword: str) -> str:
     """Return a keyword without the quotes around it."""
     inside = keyword.removeprefix('"').removesuffix('"')
-    if len(keyword) - len(inside) == 1 or not inside:
+    if len(keyword) - len(inside) == 1 or not inside.strip(BLANKS):
         raise bad(f"a keyword in quotes must have both, and no comma between them, got {keyword[:80]!r}")
-    return inside
+    return inside.strip(BLANKS)
 
 
 def format_keywords(keywords: tuple[str, ...]) -> str:

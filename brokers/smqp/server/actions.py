@@ -129,7 +129,7 @@ class Timers:
             heapq.heappop(self._heap)
         return self._heap[0].at if self._heap else None
 
-    def run(self, now: float, guarded: Callable[[Callable[[], None]], None]) -> None:
+    def run(self, now: float, guarded: Callable[[Callable[[], None]], object]) -> None:
         """Run all functions that are due, each through `guarded`."""
         while (at := self.next()) is not None and at <= now:
             timer = heapq.heappop(self._heap)

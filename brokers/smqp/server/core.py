@@ -8,7 +8,7 @@ Spec: SMQP 2.2.1, 2.4, 4.1.8, 4.1.12; the life of a message in section 9.3 of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from brokers.smqp.protocol.commands import Command, Notice, format_command
@@ -21,7 +21,7 @@ from brokers.smqp.server.messages import Deliveries, Item, Messages, MessageStat
 from brokers.smqp.server.options import Options
 from brokers.smqp.server.receipts import receipt
 from brokers.smqp.server.rights import Resource, Right, Subscriptions, TopicRights, TopicSubscriber
-from brokers.smqp.server.session import HeardTopics, SessionPhase, SmqpSession, Stage, notice
+from brokers.smqp.server.session import HeardQueues, SessionPhase, SmqpSession, Stage, notice
 from brokers.smqp.server.topics import FOREVER_SECONDS, Directory, Topic, TopicKind
 
 WORKING_SECONDS: Final = 7 * 86_400.0
@@ -125,7 +125,7 @@ class SmqpCore:
     def leave(self, session: SmqpSession) -> None:
         """Remove a session; its undelivered messages wait for its account, unless another session has them."""
         session.channel.end()
-        if session.account is None or session not in self.sessions_of(session.account.number):
+        if session.account is None:
             return
         smuids = []
         for item in self.deliveries.of_session(session.number):
@@ -194,16 +194,14 @@ class SmqpCore:
             return owner.session == session.number
         return self.rights.of(session.owner, path) is not Right.NONE
 
-    def _heard(self, session: SmqpSession) -> Mapping[TopicKind, frozenset[int]]:
-        """Return the numbers of the topics of other kinds than the draft's that a session itself subscribed to."""
+    def _heard(self, session: SmqpSession) -> frozenset[int]:
+        """Return the numbers of the queues that a session subscribed to."""
         versions = (self.directory.version, self.rights.version)
         known = session.heard
         if known is None or known.versions != versions or known.interests is not session.interests:
-            numbers = {
-                kind: frozenset(topic.number for topic in self.directory.all_of(kind) if self._hears(session, topic))
-                for kind in (TopicKind.QUEUE, TopicKind.SESSION)
-            }
-            session.heard = known = HeardTopics(versions, session.interests, numbers)
+            queues = self.directory.all_of(TopicKind.QUEUE)
+            numbers = frozenset(topic.number for topic in queues if self._hears(session, topic))
+            session.heard = known = HeardQueues(versions, session.interests, numbers)
         return known.numbers
 
     def _hears(self, session: SmqpSession, topic: Topic) -> bool:
@@ -276,11 +274,7 @@ class SmqpCore:
         return account is not None and self.rights.allows(account, topic, Right.SUBSCRIBE)
 
     def _interested(self, topic: Topic) -> list[SmqpSession]:
-        return [
-            session
-            for session in self.sessions.values()
-            if session.interests and session.is_ready and topic.number in self._heard(session)[topic.kind]
-        ]
+        return [session for session in self.sessions.values() if session.is_ready and self._hears(session, topic)]
 
     def wake_queue(self, topic: Topic) -> None:
         """Wake the free sessions that could take a message from a queue."""
@@ -300,7 +294,7 @@ class SmqpCore:
         """Return the next item for a session: one of its own, else one waiting in its queues."""
         item = self.deliveries.next_for(session.number)
         if item is None and session.interests:
-            item = self.deliveries.next_of_queues(self._heard(session)[TopicKind.QUEUE])
+            item = self.deliveries.next_of_queues(self._heard(session))
         return item
 
     def take(self, session: SmqpSession, item: Item) -> int:

@@ -79,6 +79,8 @@ LOGGED_IN_READ_OCTETS: Final = 256 * 1024
 """Octets that are read at once from a client that is logged in."""
 STRANGER_READ_OCTETS: Final = 4 * 1024
 """Octets that are read at once from a client that is not logged in."""
+UNSETTLED_SECONDS: Final = 1.0
+"""Interval at which it is tried again to settle in the store what a session left."""
 MAX_WAIT_SECONDS: Final = 60.0
 """Maximum interval between two calls of `tick`, in seconds."""
 
@@ -105,6 +107,7 @@ class SmqpEngine:
         self.core.recover()
         self.is_available = True
         self._last = 0
+        self._unsettled: list[SmqpSession] = []  # those that have left, but not the store yet
         self._room = Room(
             options.max_sessions, "SMQP clients that have not logged in", ticks, most_each=options.max_strangers
         )
@@ -181,7 +184,7 @@ class SmqpEngine:
         """Handle the end of a client's connection."""
         session = self.core.sessions.get(number)
         if session is not None:
-            self._guarded(lambda: self._leave(session))
+            self._leave(session)
 
     def checked(self, number: int, is_right: bool) -> None:
         """Handle the result of comparing a password."""
@@ -251,10 +254,13 @@ class SmqpEngine:
             seconds.append(timer - self.core.ticks())
         if expiry is not None:
             seconds.append(expiry - self.core.clock())
+        if self._unsettled:
+            seconds.append(UNSETTLED_SECONDS)
         return max(0.0, min(seconds))
 
     def tick(self) -> None:
         """Run all timers that are due, and process expired messages."""
+        self._unsettled = [each for each in self._unsettled if not self._guarded(partial(self.core.leave, each))]
         self.core.timers.run(self.core.ticks(), self._guarded)
         self._guarded(self.core.sweep)
 
@@ -284,10 +290,11 @@ class SmqpEngine:
         core = self.core
         core.take_actions()
         for session in list(core.sessions.values()):
-            self._guarded(session.channel.end)
+            session.channel.close()
             core.do(Close(session.number))
             self._room.leave(session.held)
         core.forget_sessions()
+        self._unsettled.clear()
         try:
             core.database.rollback()
             core.reload()
@@ -366,19 +373,19 @@ class SmqpEngine:
 
     def _end(self, session: SmqpSession) -> None:
         self.core.do(Close(session.number))
-        self._guarded(lambda: self._leave(session))
+        self._leave(session)
 
     def _leave(self, session: SmqpSession) -> None:
         if session.number not in self.core.sessions:
             return
         if session.idle is not None:
             session.idle.cancel()
-        try:
-            self.core.leave(session)
-        finally:
-            self.core.forget(session)
-            self._room.leave(session.held)
-            session.stage = Stage.ENDED
+        if not self._guarded(lambda: self.core.leave(session)):
+            self._unsettled.append(session)
+        session.channel.close()
+        self.core.forget(session)
+        self._room.leave(session.held)
+        session.stage = Stage.ENDED
 
     def _refresh(self, session: SmqpSession) -> None:
         """Restart the idle timeout of a client that is logged in."""
@@ -395,14 +402,20 @@ class SmqpEngine:
         self._write(session, SmqpAnswer(plain(ReplyCode.TIMED_OUT)))
         self._end(session)
 
-    def _guarded(self, function: Callable[[], None]) -> None:
-        """Run a function without a caller that waits for it; if it fails, undo its changes and go on."""
+    def _guarded(self, function: Callable[[], None]) -> bool:
+        """Run a function without a caller that waits for it; if it fails, undo its changes and go on.
+
+        Returns:
+            whether it succeeded.
+        """
         try:
             with self.core.database.savepoint():
                 function()
         except Exception:
             events.SMQP_SERVER_OPERATION_FAILED.log()
             self._reload()
+            return False
+        return True
 
     def _reload(self) -> None:
         """Read the state from the store again; if it cannot be read, every commit fails until it can."""

@@ -8,7 +8,7 @@ Spec: SMQP 2.2.1 (Trash), 2.4, 3 (an account may be logged in several times), 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -43,7 +43,7 @@ class StoredMessage:
         created: the value of Created.
         header: the lines of all other attributes except Smuid and Cmuid.
         body: sections and the line with the dot.
-        size: about how many octets it takes.
+        size: see `size_of`.
         received: when it was received, in seconds since 1970.
         priority: its priority; lower numbers go first.
         timeout: its timeout in seconds, -1 for none.
@@ -84,6 +84,15 @@ SELECT: Final = f"SELECT {MESSAGE_COLUMNS} FROM messages"  # noqa: S608 - names 
 INSERT: Final = f"INSERT INTO messages ({MESSAGE_COLUMNS[7:]}) VALUES ({', '.join('?' * (len(NAMES) - 1))})"  # noqa: S608 - as above
 
 
+ROW_OCTETS: Final = 256
+"""Octets that a message counts beside its texts: about what its row, its deliveries and their indexes take."""
+
+
+def size_of(header: bytes, body: bytes, *texts: str) -> int:
+    """Return how many octets a message counts, with its other texts."""
+    return len(header) + len(body) + sum(len(each.encode()) for each in texts) + ROW_OCTETS
+
+
 class Messages:
     """The table of messages."""
 
@@ -103,12 +112,10 @@ class Messages:
         """Return a message, or None."""
         return _stored(self._database.row(f"{SELECT} WHERE smuid = ?", smuid))
 
-    def find(self, account: int, guid: str, uid: str) -> list[tuple[int, int]]:
-        """List the messages that a session published under an identifier before, each with its topic (D-55 of the
-        digest)."""
-        return self._database.rows(
-            "SELECT smuid, topic FROM messages WHERE account = ? AND guid = ? AND uid = ?", account, guid, uid
-        )
+    def find(self, account: int, guid: str, uid: str) -> Iterator[StoredMessage]:
+        """Yield the messages that a session published under an identifier before (D-55 of the digest)."""
+        rows = self._database.rows(f"{SELECT} WHERE account = ? AND guid = ? AND uid = ?", account, guid, uid)
+        yield from filter(None, map(_stored, rows))
 
     def numbers(self, topic: int, *, trash: bool) -> list[int]:
         """List the messages of a topic, or of its Trash."""

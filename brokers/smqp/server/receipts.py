@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from brokers.smqp.protocol.ids import format_date
 from brokers.smqp.protocol.messages import END, Attribute, Attributes
 from brokers.smqp.server.accounts import Account
-from brokers.smqp.server.messages import StoredMessage
+from brokers.smqp.server.messages import StoredMessage, size_of
 from brokers.smqp.server.options import Options
 from brokers.smqp.server.topics import FOREVER_SECONDS
 
@@ -27,17 +27,19 @@ def receipt(message: StoredMessage, account: Account, options: Options, now: flo
             Attribute("X-Receipt-Count", "1"),
         )
     ).written()
+    uid, created = f"R{message.smuid}", format_date(datetime.fromtimestamp(now, UTC), options.dialect)
+    cmuid = f"server/0/{uid}"
     return StoredMessage(
         topic=account.topic,
         account=None,
         guid=None,
-        uid=f"R{message.smuid}",
-        cmuid=f"server/0/R{message.smuid}",
+        uid=uid,
+        cmuid=cmuid,
         origin=None,
-        created=format_date(datetime.fromtimestamp(now, UTC), options.dialect),
+        created=created,
         header=header,
         body=END,
-        size=len(header) + len(END),
+        size=size_of(header, END, created, uid, cmuid),
         received=now,
         priority=options.default_priority,
         timeout=FOREVER_SECONDS if options.default_timeout is None else options.default_timeout,

@@ -193,27 +193,29 @@ class Subscriptions:
 
     def remove(self, account: int, resource: Resource, pattern: str) -> bool:
         """Unsubscribe; say whether the pattern covered any subscription, in whole or in part."""
+        covered, is_left_out = self._within(account, resource, pattern)
+        if not is_left_out and all(each.is_exclusion for each in covered):
+            return False
+        for each in covered:
+            self._delete(each)
+        if is_left_out:
+            self._insert(TopicSubscription(account, resource, fold(pattern), pattern, None, True))
+        self.reload()
+        return True
+
+    def grows_without(self, account: int, resource: Resource, pattern: str) -> bool:
+        """Say whether there would be one entry more after unsubscribing: a part that is left out of a wider pattern."""
+        covered, is_left_out = self._within(account, resource, pattern)
+        return is_left_out and not covered
+
+    def _within(self, account: int, resource: Resource, pattern: str) -> tuple[list[TopicSubscription], bool]:
+        """Return the entries that a pattern covers, and whether it is a part of a wider one, not left out so far."""
         folded, itself = fold(pattern), resource is Resource.TOPIC
         own = self._all[resource].get(account, [])
         covered = [each for each in own if covers_all_of(folded, each.folded, itself=itself)]
-        is_part = self.wider(account, resource, pattern)
-        excluded = any(each.is_exclusion and covers_all_of(each.folded, folded, itself=itself) for each in own)
-        for each in covered:
-            self._delete(each)
-        if is_part:
-            self._insert(TopicSubscription(account, resource, folded, pattern, None, True))
-        self.reload()
-        return any(not each.is_exclusion for each in covered) or (is_part and not excluded)
-
-    def wider(self, account: int, resource: Resource, pattern: str) -> bool:
-        """Say whether a pattern is a part of a subscription of an account, and would be excluded from it."""
-        folded, itself = fold(pattern), resource is Resource.TOPIC
-        return any(
-            not each.is_exclusion
-            and covers_all_of(each.folded, folded, itself=itself)
-            and not covers_all_of(folded, each.folded, itself=itself)
-            for each in self._all[resource].get(account, ())
-        )
+        around = [each for each in own if covers_all_of(each.folded, folded, itself=itself)]
+        is_part = any(not each.is_exclusion and each not in covered for each in around)
+        return covered, is_part and not any(each.is_exclusion for each in around)
 
     def patterns(self, account: int, resource: Resource) -> list[str]:
         """List the patterns of an account, without the excluded parts."""

@@ -37,7 +37,6 @@ from brokers.smqp.server.accounts import Account
 from brokers.smqp.server.actions import Action, Connect, NotifyClose, NotifyWrite, Timer
 from brokers.smqp.server.messages import Item
 from brokers.smqp.server.options import Options
-from brokers.smqp.server.topics import TopicKind
 
 ACK = format_reply(plain(ReplyCode.ACKNOWLEDGED))
 
@@ -138,6 +137,16 @@ class SmqpChannel:
         """End the connection with its session; give back the message that is under way."""
         self._on_port = None
         self._drop()
+
+    def close(self) -> None:
+        """Close the connection, if it is there; the store is left as it is."""
+        self._end_wait()
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        if self.phase is not SessionPhase.NONE:
+            self._core.do(NotifyClose(self._session.number, self._attempt))
+        self.phase, self._item = SessionPhase.NONE, None
 
     # Events of the connection
 
@@ -246,14 +255,8 @@ class SmqpChannel:
 
     def _drop(self) -> None:
         """Close the connection; a message under way counts as not delivered."""
-        self._end_wait()
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
-        if self.phase is not SessionPhase.NONE:
-            self._core.do(NotifyClose(self._session.number, self._attempt))
-        self.phase = SessionPhase.NONE
-        item, self._item = self._item, None
+        item = self._item
+        self.close()
         if item is not None:
             self._core.unanswered(item)
             self._core.wake(self._session)
@@ -323,18 +326,18 @@ class SmqpAnswer:
 OK: Final = SmqpAnswer(plain(ReplyCode.OK))
 
 
-class HeardTopics(NamedTuple):
-    """The topics that the session's own subscriptions cover.
+class HeardQueues(NamedTuple):
+    """The queues that a session's own subscriptions cover.
 
     Attributes:
         versions: those of the topics and of the rights by which they were found.
         interests: the subscriptions.
-        numbers: the numbers of the topics by kind.
+        numbers: the numbers of the queues.
     """
 
     versions: tuple[int, int]
     interests: Mapping[str, str]
-    numbers: Mapping[TopicKind, frozenset[int]]
+    numbers: frozenset[int]
 
 
 class SmqpSession:
@@ -355,7 +358,7 @@ class SmqpSession:
         unsent: octets written since all were last sent.
         is_busy: whether the reply to a command is still to come, so that no further command is read.
         interests: the patterns of subscriptions that end with the session; replaced when they change.
-        heard: the topics that these cover, if it is known.
+        heard: the queues that these cover, if it is known.
         wants_timeout: whether to notify it of changes of the default timeout.
         finish: writes the reply that a busy session waits for.
         channel: its notify connection.
@@ -376,7 +379,7 @@ class SmqpSession:
         self.unsent = 0
         self.is_busy = False
         self.interests: Mapping[str, str] = {}
-        self.heard: HeardTopics | None = None
+        self.heard: HeardQueues | None = None
         self.wants_timeout = False
         self.idle: Timer | None = None
         self.finish: Callable[[SmqpAnswer], None]

@@ -440,6 +440,7 @@ def test_SM_104_what_keywords_may_not_hold(text: str) -> None:
     with pytest.raises(RefusedError):
         parse_keywords(text)
     assert parse_keywords("A,, B C ,") == ("A", "B C")
+    assert parse_keywords('"BIG,BLUE",5"') == ('"BIG', 'BLUE"', '5"')  # a store may have what was not quoted
 
 
 # Identifiers

@@ -70,6 +70,12 @@ def test_SM_054_all_kinds_of_subscriptions_are_limited(server: Running) -> None:
     assert second.code("UNSUB TOPIC /q/b") == 200
     assert second.code("UNSUB MESSAGE /queue/*/a") == 200
     assert second.code("UNSUB TOPIC /q/a") == 200
+    server.server.administer(lambda admin: admin.set_options(max_subscriptions=4))
+    assert second.code("CREATE TOPIC /q/b/c") == 200
+    assert second.code("SUB TOPIC /q/b/c") == 200
+    assert second.code("UNSUB TOPIC /q/a") == 404  # already
+    assert second.code("UNSUB TOPIC /q/b/*") == 200  # one more, two less
+    assert [second.code(f"UNSUB TOPIC /q/{name}") for name in "cd"] == [200, 414]
     assert second.code("UNSUB TOPIC /q/*") == 200
 
 

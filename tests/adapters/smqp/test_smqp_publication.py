@@ -120,7 +120,10 @@ def test_SM_135_a_reply_needs_the_original(server: Running) -> None:
     assert client.code(*publication("PUB REPLY /none R1", smuid, cmuid)) == 404
     assert client.code(*publication("PUB REPLY /t R1", smuid, cmuid)) == 200
     assert client.code(*publication("PUB REPLY /t R1", smuid, cmuid)) == 200  # the same again
-    assert server.server.engine.core.database.row("SELECT COUNT(*) FROM messages")[0] == 2
+    other = server.client("alice", listen=False).publish("/t", "A2", "Reply: YES")
+    ids = (f"Smuid: mq.example/{other}", "Cmuid: alice/alice0002/A2")
+    assert client.code(*publication("PUB REPLY /t R1", *ids)) == 200  # to another message
+    assert server.server.engine.core.database.row("SELECT COUNT(*) FROM messages")[0] == 4
 
 
 def test_SM_138_SM_139_SM_141_messages_are_published_again() -> None:

@@ -412,10 +412,10 @@ def test_SM_100_SM_104_topics_are_created_once(server: Running) -> None:
     assert client.ask("CREATE TOPIC /a/b/c (X)") == ["200 OK"]
     assert client.code("CREATE TOPIC /a/b/c") == 409
     assert client.code("CREATE TOPIC /a/b") == 409
-    assert client.code('CREATE TOPIC /q ("BIG BLUE",RED)') == 200
+    assert client.code('CREATE TOPIC /q (" BIG BLUE ",RED)') == 200
     assert client.data("GET TOPIC KEY /q") == ["BIG BLUE,RED"]
     assert client.data('FIND TOPIC /q ("blue")') == ["/q (BIG BLUE,RED)"]
-    for bad in ("(A/B)", "(A\\B)", "(A(B)", "(A", '("A,B")', '("A)', '("")'):
+    for bad in ("(A/B)", "(A\\B)", "(A(B)", "(A", '("A,B")', '("A)', '("")', '("  ")'):
         assert client.code(f"CREATE TOPIC /x {bad}") == 400
     assert client.data("LIST TOPIC /a") == ["/a/b"]
 

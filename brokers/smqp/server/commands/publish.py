@@ -18,7 +18,7 @@ from brokers.smqp.protocol.words import bad
 from brokers.smqp.server.accounts import Account
 from brokers.smqp.server.commands.lookup import find_lasting, find_topic, need, need_own, refuse_trash
 from brokers.smqp.server.core import SmqpCore
-from brokers.smqp.server.messages import KEPT, MessageState, StoredMessage
+from brokers.smqp.server.messages import KEPT, MessageState, StoredMessage, size_of
 from brokers.smqp.server.rights import Right
 from brokers.smqp.server.session import OK, SmqpAnswer, SmqpSession
 from brokers.smqp.server.topics import FOREVER_SECONDS, Topic
@@ -28,8 +28,6 @@ OF_SERVER: Final = (
     "X-In-Reply-To-Smuid", "X-In-Reply-To-Cmuid",
 )  # fmt: skip
 """Attributes that only the server writes, as its clients believe them; the others follow unchanged."""
-ROW_OCTETS: Final = 256
-"""Octets that a message counts beside its texts: about what its row, its deliveries and their indexes take."""
 
 
 def publish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
@@ -45,7 +43,7 @@ def publish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smq
     elif depth and Right.REMOTE not in core.rights.of(session.owner, path):
         depth = 0  # a message from a peer without the right REMOTE is not passed on
     if origin is None:
-        known = _published(core, session, command, lambda each: each.number == topic.number)
+        known = _published(core, session, command, lambda each: each.topic == topic.number)
     else:
         known = _passed_on(core, origin)
     if known is not None:
@@ -83,10 +81,12 @@ def _origin(core: SmqpCore, session: SmqpSession, command: Command, content: Smq
     return origin, parse_topic(path, core.options.dialect)
 
 
-def _published(core: SmqpCore, session: SmqpSession, command: Command, is_there: Callable[[Topic], bool]) -> int | None:
-    """Return the number of the message that the session published with this cmuid before, if it is in such a topic."""
+def _published(
+    core: SmqpCore, session: SmqpSession, command: Command, is_same: Callable[[StoredMessage], bool]
+) -> int | None:
+    """Return the number of the message that the session published with this cmuid before, if it is the same one."""
     found = core.messages.find(session.owner.number, session.guid, command.cmuid)
-    return next((smuid for smuid, topic in found if is_there(core.directory.get(topic))), None)
+    return next((each.smuid for each in found if is_same(each)), None)
 
 
 def _passed_on(core: SmqpCore, origin: Smuid) -> int | None:
@@ -145,7 +145,7 @@ def _stored(
         created=created,
         header=header,
         body=body,
-        size=len(header) + len(body) + len(created) + len(command.cmuid) + len(cmuid) + ROW_OCTETS,
+        size=size_of(header, body, created, command.cmuid, cmuid),
         received=core.clock(),
         priority=int(attributes.text("Priority") or core.options.default_priority),
         timeout=_timeout(core, topic, attributes),
@@ -181,13 +181,13 @@ def reply(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpA
     refuse_trash(path)
     asked_at = core.directory.actual(find_topic(core, parse_topic(path, core.options.dialect)))
     need(core, session, path, Right.REPLY)
-    known = _published(core, session, command, lambda each: each.is_login)
+    first = Attributes([Attribute("X-In-Reply-To-Smuid", str(asked)), Attribute("X-In-Reply-To-Cmuid", str(of))])
+    known = _published(core, session, command, lambda each: each.header.startswith(first.written()))
     if known is not None:
         return _taken(command, known)
     publisher = _publisher(core, asked_at, asked, of)
     topic = core.directory.get(publisher.topic)
     _check(core, topic, content)
-    first = Attributes([Attribute("X-In-Reply-To-Smuid", str(asked)), Attribute("X-In-Reply-To-Cmuid", str(of))])
     cmuid = str(Cmuid(session.owner.name, session.guid, command.cmuid))
     message = _stored(core, session, command, content, topic, cmuid=cmuid, first=first)
     _require_room(core, topic, message)

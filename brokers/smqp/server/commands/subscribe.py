@@ -35,8 +35,6 @@ def subscribe(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> S
     if resource is Resource.MESSAGE and command.topic == f"{ROOT}{ANY}":
         raise RefusedError(ReplyCode.MAXIMUM_EXCEEDED, "a subscription must not cover the messages of all topics")
     topics = _subscribable(core, session, command.topic, resource)
-    session.channel.is_wanted = True
-    core.wake(session)
     if resource is Resource.MESSAGE and _lasts_as_session(core, command.topic):
         actual = [core.directory.actual(topic) for topic in topics]
         if fold(command.topic) not in session.interests:
@@ -45,6 +43,8 @@ def subscribe(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> S
             session.interests = {**session.interests, fold(command.topic): command.topic}
     else:
         _keep(core, session, command, resource, topics)
+    session.channel.is_wanted = True
+    core.wake(session)
     return SmqpAnswer(listing(tuple(topic.path for topic in topics)))
 
 
@@ -160,7 +160,7 @@ def _end(core: SmqpCore, session: SmqpSession, resource: Resource, pattern: str)
     """End the subscriptions that a pattern covers; return a line for each visible topic, or None if there were none."""
     account = session.owner.number
     subscriptions = core.subscriptions
-    if subscriptions.wider(account, resource, pattern) and not subscriptions.has(account, resource, pattern):
+    if subscriptions.grows_without(account, resource, pattern):
         _need_room(core, session)
     itself = resource is Resource.TOPIC
     below = core.directory.matching(pattern, base(pattern), itself=itself)
