@@ -91,6 +91,7 @@ def test_a_program_with_a_log_of_stomp_py(caplog: pytest.LogCaptureFixture) -> N
     caplog.set_level(logging.DEBUG)
     with one_answer(b"") as port, suppress(stomp.exception.ConnectFailedException):
         stomp.Connection([("127.0.0.1", port)], reconnect_attempts_max=1).connect(wait=True)
+    eventually(lambda: "io loop ended" in caplog.text)  # the last that its thread logs
     assert of_libraries(caplog, logging.DEBUG)
 
 
