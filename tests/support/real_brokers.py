@@ -302,7 +302,7 @@ class RealBroker(ABC):
         """Spell what the configuration files leave open as options of the JVM."""
         return [
             *self._java_options,
-            "-Xmx512m",
+            "-Xmx1g",
             f"-javaagent:{agent}=host={host},port={ports.jolokia},user={USER},password={PASSWORD},discoveryEnabled=false",
             f"-Dbroker.host={host}",
             f"-Dbroker.data={data}",
