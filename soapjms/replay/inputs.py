@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -249,6 +250,11 @@ def open_file(path: str) -> BinaryIO:
     return open(path, "rb")
 
 
+def _content(path: str) -> bytes:
+    with open_file(path) as stream:
+        return stream.read()
+
+
 READ_AHEAD_OCTETS: Final = 4 << 20
 LOOK_AHEAD_OCTETS: Final = 1 << 16
 """How many octets are fetched beyond those that are read of a remote log: if all of it is read, or its form seen."""
@@ -438,7 +444,7 @@ def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> Folder
     logs: dict[str, Path] = {}
     others: list[Path] = []
     results: list[Path] = []
-    for at, names in _folders(folder, refused, results):
+    for at, names in _folders(folder, leave_out, refused, results):
         inside = at.relative_to(folder).parts
         for path in sorted((at / name for name in names), key=lambda path: (path.is_symlink(), path)):
             if path.name.endswith(SUFFIXES):
@@ -446,7 +452,7 @@ def files_below(folder: str | Path, leave_out: Callable[[Path], bool]) -> Folder
                     logs.setdefault(os.path.realpath(path), path)
             elif not (is_hidden((*inside, path.name)) or leave_out(path)):
                 others.append(path)
-    others += (each for each in results if not (is_hidden(each.relative_to(folder).parts) or leave_out(each)))
+    others += (each for each in results if not is_hidden(each.relative_to(folder).parts))
     return FolderContents(sorted(logs.values()), refused, others, bool(results))
 
 
@@ -455,10 +461,13 @@ def is_hidden(names: Iterable[str]) -> bool:
     return any(name.startswith(HIDING) for name in names)
 
 
-def _folders(folder: str | Path, refused: list[RejectedRow], results: list[Path]) -> Iterator[tuple[Path, list[str]]]:
+def _folders(
+    folder: str | Path, leave_out: Callable[[Path], bool], refused: list[RejectedRow], results: list[Path]
+) -> Iterator[tuple[Path, list[str]]]:
     """Walk a folder, then the targets of its links, and so on; yield each folder once, with the names of its files.
 
-    What a replay wrote is left out; the folders that it wrote into are added to `results`.
+    Folders to leave out are not searched, and what a replay wrote is left out of others; the folders that it wrote into
+    are added to `results`.
     """
 
     def refuse(error: OSError) -> None:
@@ -471,11 +480,11 @@ def _folders(folder: str | Path, refused: list[RejectedRow], results: list[Path]
         for top in tops:
             for at, folders, names in os.walk(top, onerror=refuse):
                 real = os.path.realpath(at)
-                if real in seen:
+                if real in seen or leave_out(Path(at)):
                     folders.clear()
                     continue
                 seen.add(real)
-                own = own_names([*folders, *names], Path(at, SUMMARY).read_bytes)
+                own = own_names([*folders, *names], partial(_content, os.path.join(at, SUMMARY)))
                 if own:
                     results.append(Path(at))
                     folders[:], names = ([each for each in some if each not in own] for some in (folders, names))

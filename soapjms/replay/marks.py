@@ -11,11 +11,15 @@ from functools import partial
 from typing import Final, NamedTuple
 
 PRODUCER: Final = "soapjms replay"
+"""Marks a folder as made by replay."""
 SUMMARY: Final = "summary.json"
 FILES: Final = frozenset({SUMMARY, "verdicts", "rejected", "late", "report.html", "report.json", "junit.xml"})
 """What results consist of."""
 LOCK: Final = "lock.sqlite"
 """A database in the scratch folder of a run, locked by its process."""
+RESULT: Final = "result"
+FORMER: Final = "former"
+"""The folders beside it: the results while they are built, and those that they replace."""
 CHECKPOINT_MARKS: Final = frozenset({"terms.json", "plans", "lock"})
 CHECKPOINT: Final = CHECKPOINT_MARKS | {"spark", "steps", "held", "merged", "temporary"}
 """What the checkpoint of a run that follows logs consists of."""
@@ -41,7 +45,7 @@ def own_names(names: Collection[str], summary: Callable[[], bytes]) -> Collectio
         return FILES
     if CHECKPOINT_MARKS.issubset(names):
         return CHECKPOINT
-    return names if LOCK in names else ()
+    return names if LOCK in names and (RESULT in names or FORMER in names) else ()
 
 
 class FolderListing(NamedTuple):

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.marks import FILES, LOCK, SUMMARY, is_ours
+from soapjms.replay.marks import FILES, FORMER, LOCK, RESULT, SUMMARY, is_ours
 from soapjms.replay.parquet import BATCH_OCTETS, row_octets, to_batch
 
 BATCH_ROWS: Final = 2000
@@ -147,12 +147,12 @@ def staging(out: Path) -> Iterator[Path]:
     lock = sqlite3.connect(scratch / LOCK)
     try:
         lock.execute("BEGIN EXCLUSIVE")  # until this process ends, however it does
-        result = scratch / "result"
+        result = scratch / RESULT
         result.mkdir()
         yield result
         make_private(result)
         sync_all(result)
-        _put_in_place(result, out, scratch / "former")
+        _put_in_place(result, out, scratch / FORMER)
         sync(out.parent)
     finally:
         lock.close()
@@ -163,7 +163,7 @@ def staging(out: Path) -> Iterator[Path]:
 def temporary_result() -> Iterator[Path]:
     """Yield a folder for results that are copied elsewhere; that around it is scratch space, as in `staging`."""
     with tempfile.TemporaryDirectory(prefix="soapjms-replay-") as scratch:
-        result = Path(scratch, "result")
+        result = Path(scratch, RESULT)
         result.mkdir()
         yield result
 
@@ -188,8 +188,8 @@ def _clear_up(scratch: Path, out: Path) -> None:
             lock.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError:
             return  # its process is still running
-        if (scratch / "former").exists() and not out.exists():
-            (scratch / "result").rename(out)
+        if (scratch / FORMER).exists() and not out.exists():
+            (scratch / RESULT).rename(out)
         _remove(scratch)
 
 

@@ -483,7 +483,6 @@ def summarise(tally: RunTally, rejects: Iterable[RejectedRow], terms: ReplayTerm
     )
 
 
-"""Marks a folder as made by replay."""
 UNPAIRED: Final = ("missingResponses", "responsesWithoutRequest")
 SUBCODE_COUNTS: Final = ("expected", "observed")
 NOTHING: Final = "nothingToJudge"

@@ -185,6 +185,31 @@ def test_a_log_among_results_is_a_log(with_results: Path, tmp_path: Path) -> Non
     assert judged(with_results, tmp_path / "out").members["messages"] == 4
 
 
+def test_a_database_called_like_ours(tmp_path: Path) -> None:
+    """Its name alone does not make a folder of logs the scratch folder of a run."""
+    log(tmp_path / "a.jsonl", 1)
+    (tmp_path / "lock.sqlite").touch()
+    assert below(tmp_path) == ["a.jsonl"]
+    (tmp_path / "result").mkdir()
+    assert below(tmp_path) == []
+
+
+def test_what_is_left_out_is_not_searched(with_results: Path) -> None:
+    """Results among it are not those of another run."""
+    left_out = ("out", "out.checkpoint", "deep", ".report.1")
+    found = files_below(
+        with_results, lambda path: any(with_results / each in (path, *path.parents) for each in left_out)
+    )
+    assert ([each.name for each in found.logs], found.others, found.has_results) == (["a.jsonl"], [], False)
+
+
+def test_a_summary_that_is_a_pipe(tmp_path: Path) -> None:
+    """It is not waited for."""
+    log(tmp_path / "a.jsonl", 1)
+    os.mkfifo(tmp_path / "summary.json")
+    assert below(tmp_path) == ["a.jsonl"]
+
+
 def test_only_results(with_results: Path, tmp_path: Path) -> None:
     """An error says that this is no folder of logs."""
     for name in ("out", "out.checkpoint", "deep"):
