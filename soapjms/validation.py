@@ -11,6 +11,7 @@ from brokers.message import Destination, DestinationKind, MessageType
 from brokers.redaction import shown
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import AUTO, PROFILES, Profile
+from soapjms.protocol.text import with_article
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
 
@@ -24,7 +25,7 @@ def connection_to(connection: Connection) -> Connection:
         UsageError: it is not a Connection; the error does not repeat it, as a URL may hold a password.
     """
     if not isinstance(connection, Connection):
-        raise UsageError(f"connection must be what soapjms.connect(URL) returns, got a {type(connection).__name__}")
+        raise UsageError(f"connection must be what soapjms.connect(URL) returns, got {with_article(type(connection))}")
     return connection
 
 
@@ -47,7 +48,7 @@ def option(name: str, value: T, kind: type[Any]) -> T:
     accepted = OPTIONS[name]
     if isinstance(value, kind) or (value is None and accepted.endswith("or None")):
         return value
-    raise UsageError(f"{name} must be {accepted}, got a {type(value).__name__}")
+    raise UsageError(f"{name} must be {accepted}, got {with_article(type(value))}")
 
 
 def durable_on(connection: Connection, destination: Destination, name: str | None) -> str | None:

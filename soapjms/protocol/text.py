@@ -42,6 +42,11 @@ def named(value: object) -> str:
     return visible(_cut(str(value)))
 
 
+def with_article(kind: type) -> str:
+    """Return the name of a class behind its article: `a str`, `an int`."""
+    return f"{'an' if kind.__name__[0] in 'AEIOUaeiou' else 'a'} {kind.__name__}"
+
+
 def reason_of(error: Exception) -> str:
     """Return the words of an error, without what only a programmer reads.
 

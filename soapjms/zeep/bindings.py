@@ -25,6 +25,7 @@ from soapjms.protocol import names
 from soapjms.protocol.envelope import Fault, as_envelope, read_fault, serialize
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.names import FailureReason, SoapVersion
+from soapjms.protocol.text import with_article
 from soapjms.protocol.wsa import stated_action
 from soapjms.protocol.wsdl import Port
 from soapjms.zeep.attachments import ARGUMENT, Enclosures, apart, packed
@@ -291,8 +292,8 @@ def _endpoints(client: Any) -> ClientEndpoints:
         UsageError: it is not a JmsTransport, although the document was read for SOAP over JMS.
     """
     if not isinstance(client.transport, ClientEndpoints):
-        kind = type(client.transport).__name__
-        raise UsageError(f"transport must be a JmsTransport, as the WSDL was read for SOAP over JMS, got a {kind}")
+        kind = with_article(type(client.transport))
+        raise UsageError(f"transport must be a JmsTransport, as the WSDL was read for SOAP over JMS, got {kind}")
     return client.transport
 
 

@@ -18,6 +18,7 @@ from zeep.wsdl import Document
 from brokers.connection import Connection
 from brokers.redaction import without_login, without_logins
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
+from soapjms.protocol.text import with_article
 from soapjms.wsdl import Folders
 from soapjms.zeep.bindings import BINDING_CLASSES
 from soapjms.zeep.clients import ClientEndpoints, EndpointArguments
@@ -253,7 +254,7 @@ def _transport(
         given = ", ".join(["connection"] * (connection is not None) + list(options))
         raise UsageError(f"transport has its own connection and options; it must be given alone, got {given} too")
     if not isinstance(transport, JmsTransport):
-        raise UsageError(f"transport must be a soapjms.zeep.JmsTransport, got a {type(transport).__name__}")
+        raise UsageError(f"transport must be a soapjms.zeep.JmsTransport, got {with_article(type(transport))}")
     return transport
 
 

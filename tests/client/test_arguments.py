@@ -88,9 +88,9 @@ class TestClient(Peers):
         [
             ("recorder", "calls.jsonl", r"recorder must be a soapjms\.Recorder, such as .*, or None, got a str"),
             ("names", "jndi.properties", r"names must be a soapjms\.Names, such as .*, or None, got a str"),
-            ("limits", 5, r"limits must be a soapjms\.Limits, such as .*, got a int"),
+            ("limits", 5, r"limits must be a soapjms\.Limits, such as .*, got an int"),
             ("limits", None, r"limits must be a soapjms\.Limits, such as .*, got a NoneType"),
-            ("properties", 5, "properties must be a mapping of binding properties by name, .*, got a int"),
+            ("properties", 5, "properties must be a mapping of binding properties by name, .*, got an int"),
             ("properties", [("priority", 4)], "properties must be a mapping .*, got a list"),
             ("properties", None, "properties must be a mapping .*, got a NoneType"),
         ],

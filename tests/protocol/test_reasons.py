@@ -14,7 +14,7 @@ from vector_kit import CASES, exchange_of, setting_of
 from brokers.message import DeliveryMode, changed
 from soapjms.protocol.assertions import Setting, Verdict, VerdictOutcome, judge
 from soapjms.protocol.assertions.judge import mistake_of
-from soapjms.protocol.text import TIME_PATTERN, counted, lasting, moment, reason_of, shown
+from soapjms.protocol.text import TIME_PATTERN, counted, lasting, moment, reason_of, shown, with_article
 
 NO_WORDS: Final = re.compile(r"\bNone\b|\bTrue\b|\bFalse\b|(?:^|\s)b['\"]|<string>|\(char |<\w+\.|\d{9}")
 """What only a programmer reads: Python's constants, its octets, a file of a parser, enumerations, and milliseconds."""
@@ -151,3 +151,9 @@ def test_one_mistake_breaks_several_rules(uri: str, given: dict[str, str], mista
                 found.add(verdict.assertion)
             earlier[verdict.rule] = verdict
     assert found == mistakes
+
+
+@pytest.mark.parametrize(("kind", "text"), [(int, "an int"), (str, "a str"), (OSError, "an OSError")])
+def test_names_of_classes(kind: type, text: str) -> None:
+    """Behind the article that people say."""
+    assert with_article(kind) == text

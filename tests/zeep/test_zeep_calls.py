@@ -499,7 +499,7 @@ class TestErrors(Gallery):
         """A zeep client that has our document and another's transport says what it lacks."""
         with Client(path, connection=connection) as client:
             other = zeep.Client(client.wsdl, transport=object())
-            with pytest.raises(UsageError, match=r"transport must be a JmsTransport, .* got a object"):
+            with pytest.raises(UsageError, match=r"transport must be a JmsTransport, .* got an object"):
                 other.service.frame("Dusk")
 
     def test_what_a_client_is_made_with(self, connection: Connection, path: Path) -> None:
