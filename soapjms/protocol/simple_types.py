@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, Final
 
@@ -46,14 +47,23 @@ FORMS: Final[Mapping[str, re.Pattern[str]]] = {
 """The form of a text, by the name of the type. Types derived from these by restriction have the same form."""
 
 WHITE_SPACE: Final = " \t\r\n"
-"""The characters that may stand around a text that has a form."""
+"""The characters that may stand around a text that has a form, and between the items of a list."""
 
+_ITEM: Final = re.compile(f"[^{WHITE_SPACE}]+")
 _NOT_IN_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def has_form(text: str, name: str) -> bool:
     """Say whether a text has the form of a type of `FORMS`."""
     return FORMS[name].fullmatch(text.strip(WHITE_SPACE)) is not None
+
+
+def items_of(text: str) -> list[str]:
+    """Return the items of a list, as texts.
+
+    Spec: XML Schema 1.0 Part 2 2.5.1.2.
+    """
+    return _ITEM.findall(text)
 
 
 def uncarried_character(text: str) -> str | None:
@@ -75,23 +85,45 @@ def decimal_text(value: Any) -> str:
 
 
 def _floating_text(value: Any) -> str:
-    text = str(value)
-    return text if math.isfinite(value) else {"inf": "INF", "-inf": "-INF"}.get(text, "NaN")
+    return str(value) if math.isfinite(value) else _infinite_text(value)
+
+
+def _infinite_text(value: Any) -> str:
+    """Write an infinite number, or one that is none."""
+    return {"inf": "INF", "infinity": "INF", "-inf": "-INF", "-infinity": "-INF"}.get(str(value).lower(), "NaN")
+
+
+def _clock_text(value: datetime | time) -> str:
+    if value.tzinfo is not None and value.utcoffset() is None:
+        raise ValueError(f"the time zone {value.tzinfo} has no fixed offset")
+    text = value.isoformat()
+    return f"{text[:-6]}Z" if text.endswith("+00:00") else text
 
 
 _WRITERS: Final[Sequence[tuple[type, Callable[[Any], str]]]] = (
     (str, str.__str__),
     (bool, lambda value: str(value).lower()),
     (Integral, lambda value: str(int(value))),
-    (Decimal, decimal_text),
+    (Decimal, lambda value: decimal_text(value) if value.is_finite() else _infinite_text(value)),
     (Real, _floating_text),
-    (datetime, lambda value: value.isoformat().replace("+00:00", "Z")),
+    (datetime, _clock_text),
     (date, date.isoformat),
-    (time, lambda value: value.isoformat().replace("+00:00", "Z")),
+    (time, _clock_text),
 )
 """The types of Python whose values have a text, and how to write it; the first that fits counts."""
 
 
 def text_of(value: object) -> str | None:
-    """Write a value in the type of XML Schema that its own type corresponds to; None if there is no such type."""
-    return next((write(value) for kind, write in _WRITERS if isinstance(value, kind)), None)
+    """Write a value in the type of XML Schema that its own type corresponds to; None if there is no such type.
+
+    Raises:
+        ValueError: it is a time in a time zone whose offset depends on the day.
+    """
+    kind: Any = type(value)
+    write = _writer(kind)
+    return None if write is None else write(value)
+
+
+@lru_cache(maxsize=256)
+def _writer(kind: type) -> Callable[[Any], str] | None:
+    return next((write for each, write in _WRITERS if issubclass(kind, each)), None)

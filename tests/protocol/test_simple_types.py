@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 from lxml import etree
 
-from soapjms.protocol.simple_types import FORMS, decimal_text, has_form, text_of, uncarried_character
+from soapjms.protocol.simple_types import FORMS, decimal_text, has_form, items_of, text_of, uncarried_character
 
 DATES = [
     "2026-01-02", "2026-01-02Z", "2026-01-02+14:00", "2026-01-02-05:30", "12026-12-31", "-0044-03-15", "2026-13-01",
@@ -53,6 +54,7 @@ def test_stricter_than_libxml2(name: str, text: str) -> None:
     assert not has_form(text, name)
 
 
+BERLIN = ZoneInfo("Europe/Berlin")
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
 
@@ -64,12 +66,18 @@ MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
         (-7, "-7"),
         (Decimal("1E+3"), "1000"),
         (1e-05, "1e-05"),
+        (Decimal("Infinity"), "INF"),
+        (Decimal("-Infinity"), "-INF"),
+        (Decimal("NaN"), "NaN"),
+        (Decimal("-sNaN"), "NaN"),
         (float("inf"), "INF"),
         (float("-inf"), "-INF"),
         (float("nan"), "NaN"),
         (MOMENT, "2026-01-02T03:04:05Z"),
         (MOMENT.date(), "2026-01-02"),
         (MOMENT.timetz(), "03:04:05Z"),
+        (datetime.datetime(2026, 7, 2, 3, tzinfo=BERLIN), "2026-07-02T03:00:00+02:00"),
+        (datetime.time(3, tzinfo=datetime.timezone(datetime.timedelta(hours=-5))), "03:00:00-05:00"),
         (object(), None),
         (None, None),
         (["a"], None),
@@ -78,6 +86,21 @@ MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 def test_texts_of_values(value: object, text: str | None) -> None:
     """Each has the form of the type that is most like its own; other values have none."""
     assert text_of(value) == text
+
+
+def test_a_time_without_a_day() -> None:
+    """The offset of its time zone is unknown, and it is not left out."""
+    with pytest.raises(ValueError, match="the time zone Europe/Berlin has no fixed offset"):
+        text_of(datetime.time(12, tzinfo=BERLIN))
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [("1 2", ["1", "2"]), (" \t1\r\n2 ", ["1", "2"]), ("", []), (" ", []), ("1\u00a02\u20033", ["1\u00a02\u20033"])],
+)
+def test_items_of_lists(text: str, items: list[str]) -> None:
+    """Only the white space of XML Schema is between them."""
+    assert items_of(text) == items
 
 
 @pytest.mark.parametrize(("value", "text"), [(1e-05, "0.00001"), (1e22, "1" + "0" * 22), (Decimal("-0.10"), "-0.10")])
