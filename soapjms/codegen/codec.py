@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from datetime import date, time
 from decimal import Decimal
-from enum import EnumMeta
+from enum import Enum, EnumMeta
 from functools import lru_cache
 from operator import attrgetter
 from types import ModuleType
@@ -20,8 +20,8 @@ from typing import Any, Final, TypeVar
 
 from lxml import etree
 
-from soapjms.protocol.simple_types import has_form, text_of, uncarried_character
-from soapjms.protocol.text import shown
+from soapjms.protocol.simple_types import FORMS, WHITE_SPACE, has_form, items_of, text_of, uncarried_character
+from soapjms.protocol.text import shown, with_article
 
 try:
     from xsdata.exceptions import ConverterError
@@ -33,6 +33,7 @@ try:
     from xsdata.formats.dataclass.parsers.handlers import LxmlEventHandler
     from xsdata.formats.dataclass.serializers import TreeSerializer
     from xsdata.models.datatype import XmlDate, XmlDateTime, XmlDuration, XmlTime
+    from xsdata.models.enums import DataType, Namespace, QNames
     from xsdata.utils.collections import is_array
 except ImportError as _error:
     raise ImportError(f"generated code needs xsdata ({_error}): pip install 'soapjms[codegen]'") from _error
@@ -87,8 +88,10 @@ class _ExactConverter(Converter):
         Raises:
             ConverterError: the text has another form.
         """
-        if isinstance(value, str) and not has_form(value, self._name):
-            raise ConverterError
+        if isinstance(value, str):
+            if not has_form(value, self._name):
+                raise ConverterError
+            value = value.strip(WHITE_SPACE)
         return converter.deserialize(value, [self._kind], **given)
 
     def serialize(self, value: Any, **given: Any) -> str:
@@ -136,16 +139,40 @@ def _reading_context(module: ModuleType) -> _ReadingContext:
     return _ReadingContext(module)
 
 
+_STATING: Final = etree.XPath("descendant-or-self::*[@xsi:type]", namespaces={"xsi": Namespace.XSI.uri})
+_FORM_NAMES: Final = {int: "integer", XmlDateTime: "dateTime", XmlDuration: "duration"}
+
+
+def _check_stated_types(root: etree._Element) -> None:
+    """Check the texts of elements whose xsi:type is a built-in type; xsdata reads them as loosely as Python does.
+
+    Raises:
+        ValueError: a text has not the form of its type.
+    """
+    for each in _STATING(root):
+        prefix, _, local = each.get(QNames.XSI_TYPE, "").strip().rpartition(":")
+        kind = DataType.from_qname(f"{{{each.nsmap.get(prefix or None)}}}{local}")
+        name = kind and (kind.code if kind.code in FORMS else _FORM_NAMES.get(kind.type))
+        if kind and name and each.get(QNames.XSI_NIL) not in ("true", "1") and not has_form(each.text or "", name):
+            text = shown(each.text or "")
+            raise ValueError(f"{etree.QName(each).localname} must be of type {kind.code}, got {text}")
+
+
 def _without_value(value: Any, context: XmlContext) -> Iterator[str]:
-    """Yield the fields for which there is an empty text, although they hold none; xsdata reads `<amount/>` as that."""
+    """Yield the fields that were read as an empty text although their type has no such value."""
     meta = context.build(type(value))
     for var in meta.get_all_vars():
         found = getattr(value, var.name)
         for each in found if is_array(found) else [found]:
-            if context.class_type.is_model(each):
-                yield from _without_value(each, context) if context.is_binding_model(type(each)) else ()
-            elif isinstance(each, str) and not each and not _holds_text(var):
-                yield f"{meta.clazz.__qualname__}.{var.name}"
+            if isinstance(each, str):
+                if not each and not _holds_text(var):
+                    yield f"{meta.clazz.__qualname__}.{var.name}"
+            elif not isinstance(each, _ATOMS) and context.is_binding_model(type(each)):
+                yield from _without_value(each, context)
+
+
+_ATOMS: Final = (int, float, Decimal, bytes, type(None))
+"""Values that are no dataclasses, as is seen fast."""
 
 
 def _holds_text(var: XmlVar) -> bool:
@@ -167,21 +194,38 @@ class _Serializer(TreeSerializer):
         Raises:
             ValueError: the value is not of a type that has texts.
         """
-        if var is None:
+        if var is None or value is None:
             return value
+        try:
+            return cls._encoded(value, var)
+        except ValueError as error:
+            why = "" if isinstance(error, ConverterError) or not str(error) else f": {error}"
+            kinds = " or ".join(each.__name__ for each in var.types)
+            raise ValueError(f"{var.name} must be of type {kinds}, got {shown(value)}{why}") from error
+
+    @classmethod
+    def _encoded(cls, given: Any, var: XmlVar) -> Any:
+        value = given.value if isinstance(given, Enum) else given
+        if is_array(value):
+            if value is given and not var.tokens:
+                raise ValueError
+            return [cls._item(each, var) for each in value]
+        if type(value) is object or (bytes in var.types and not isinstance(value, bytes | str)):
+            raise ValueError
         if isinstance(value, date | time):
             return text_of(value)
-        wanted = f"{var.name} must be of type {' or '.join(each.__name__ for each in var.types)}, got {shown(value)}"
-        if type(value) is object or (is_array(value) and not var.tokens):
-            raise ValueError(wanted)
         if isinstance(value, str) and (character := uncarried_character(value)) is not None:
-            raise ValueError(f"{wanted}: XML cannot hold the character {character!r}")
-        if isinstance(value, float) and Decimal in var.types:
-            value = Decimal(str(value))
-        try:
-            return super().encode_primitive(value, var)
-        except ConverterError as error:
-            raise ValueError(wanted) from error
+            raise ValueError(f"XML cannot hold the character {character!r}")
+        if isinstance(value, float):  # or of a subclass, whose repr may be another
+            value = Decimal(str(value)) if Decimal in var.types else float(value)
+        return super().encode_primitive(value, var)
+
+    @classmethod
+    def _item(cls, value: Any, var: XmlVar) -> Any:
+        text = "" if value is None else cls._encoded(value, var)
+        if isinstance(text, str) and items_of(text) != [text]:
+            raise ValueError(f"an item of a list must be a text without white space, got {shown(value)}")
+        return text
 
 
 def element_name(kind: type[Any]) -> str:
@@ -200,7 +244,7 @@ def to_element(value: Any, kind: type[Any]) -> etree._Element:
         ValueError: the value is of another class, or holds what its fields do not allow.
     """
     if not isinstance(value, kind):
-        raise ValueError(f"it must be {_article(kind)}, got {value!r}")
+        raise ValueError(f"it must be {with_article(kind)}, got {value!r}")
     try:
         root = _Serializer(context=_context(kind)).render(value).getroot()
     except Exception as error:  # xsdata's converters raise any Python error for a value of another type
@@ -218,6 +262,7 @@ def from_element(element: etree._Element, kind: type[T]) -> T:
     """
     copy = deepcopy(element)  # the parser clears what it has read
     etree.strip_tags(copy, etree.Comment, etree.ProcessingInstruction)
+    _check_stated_types(copy)
     context = _reading_context(sys.modules[kind.__module__])
     parser = XmlParser(config=_STRICT, context=context, handler=LxmlEventHandler)
     try:
@@ -225,14 +270,10 @@ def from_element(element: etree._Element, kind: type[T]) -> T:
     except Exception as error:  # the constructor of a dataclass raises TypeError for a missing element
         raise ValueError(_said(error)) from error
     if not isinstance(found, kind):  # by xsi:type
-        raise ValueError(f"it must be {_article(kind)}, got {type(found).__name__}")
+        raise ValueError(f"it must be {with_article(kind)}, got {type(found).__name__}")
     if (field := next(_without_value(found, context), None)) is not None:
         raise ValueError(f"{field} must have a value, got ''")
     return found
-
-
-def _article(kind: type[Any]) -> str:
-    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
 
 
 def _said(error: Exception) -> str:
