@@ -12,8 +12,7 @@ import copy
 import datetime
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from numbers import Real
 from typing import Any, Final, cast
@@ -41,7 +40,7 @@ from zeep.xsd.types.builtins import (
 )
 from zeep.xsd.types.collection import ListType, UnionType
 
-from soapjms.protocol.simple_types import FORMS, decimal_text, has_form, text_of, uncarried_character
+from soapjms.protocol.simple_types import FORMS, decimal_text, has_form, items_of, text_of, uncarried_character
 from soapjms.protocol.text import shown
 from soapjms.zeep.errors import ArgumentsError
 
@@ -50,6 +49,7 @@ _NAMES: Final = (NmTokens, IDREFS, Entities)
 LISTS: Final = (ListType, *_NAMES)
 """Types whose values may be lists."""
 
+_YEARS: Final = (gYear, gYearMonth)
 _GREGORIAN: Final = (gDay, gMonth, gMonthDay, gYear, gYearMonth)
 _ONE_DIGIT: Final = re.compile(r"^--(?=\d$)")
 _UNNAMED: Final = "_value_"
@@ -60,9 +60,14 @@ _UNNAMED: Final = "_value_"
 
 
 def _gregorian(value: Any, type_: Any) -> str:
-    """Write a value such as (2026, 3, None); zeep writes months with one digit, and 4.2 no time zones of Python."""
-    *numbers, zone = value
-    return _ONE_DIGIT.sub("--0", _zeeps(type_, (*numbers, None))) + _zone(zone)
+    """Write a value such as (2026, 3, None).
+
+    zeep writes months with one digit and years before 1 with three, and 4.2 no time zones of Python.
+    """
+    first, *others, zone = value
+    sign = "-" if first < 0 and isinstance(type_, _YEARS) else ""
+    text = _zeeps(type_, (-first if sign else first, *others, None))
+    return sign + _ONE_DIGIT.sub("--0", text) + _zone(zone)
 
 
 def _zone(zone: datetime.tzinfo | None) -> str:
@@ -81,15 +86,36 @@ def _zeeps(type_: Any, value: Any) -> str:
     return str(kind.xmlvalue(type_, value))
 
 
+def _listed(items: Iterable[Any], type_: Any) -> str:
+    """Write the items of a list.
+
+    Raises:
+        ValueError: an item has no text, or one that would be read as no item, or as several.
+    """
+    texts = []
+    for each in items:
+        text = written(each, type_)
+        if items_of(text) != [text]:
+            raise ValueError(f"an item of a list must be a text without white space, got {shown(each)}")
+        texts.append(text)
+    return " ".join(texts)
+
+
+def _of_union(value: Any, type_: Any) -> str | None:
+    return text_of(value) if type_.item_class is None else written(value, type_.item_class())
+
+
 _WRITERS: Final[Sequence[tuple[Any, Any, Callable[[Any, Any], str | None]]]] = (
     (object, (str, type(None)), lambda text, _: text_of(text or "")),
+    (UnionType, object, _of_union),
     (Duration, (datetime.timedelta, *Duration.accepted_types), lambda value, type_: _zeeps(type_, value)),
     (_GREGORIAN, tuple, _gregorian),
     (Base64Binary, _OCTETS, lambda octets, _: b64encode(octets).decode("ascii")),
     (HexBinary, _OCTETS, lambda octets, _: octets.hex().upper()),
+    ((Base64Binary, HexBinary), object, lambda value, _: None),
     (String, bytes, lambda octets, _: octets.decode("utf-8")),
-    (_NAMES, (list, tuple), lambda names, _: " ".join(written(each, String()) for each in names)),
-    (ListType, (list, tuple), lambda items, type_: " ".join(written(each, type_.item_type) for each in items)),
+    (_NAMES, (list, tuple), lambda names, _: _listed(names, String())),
+    (ListType, (list, tuple), lambda items, type_: _listed(items, type_.item_type)),
     (String, UUID, lambda identity, _: str(identity)),
     (Integer, object, lambda number, _: text_of(number)),
     (Decimal, Real, lambda number, _: decimal_text(number)),
@@ -104,15 +130,21 @@ def written(value: Any, type_: Any) -> str:
     Raises:
         ValueError: such a value has no text; the error is empty, or says more than that.
     """
-    if isinstance(type_, UnionType) and type_.item_class is not None:
-        type_ = type_.item_class()
-    write = next(write for types, kinds, write in _WRITERS if isinstance(type_, types) and isinstance(value, kinds))
-    text = write(value, type_)
+    kind: Any = type(type_)
+    value_kind: Any = type(value)
+    text = _writer(kind, value_kind)(value, type_)
     if text is None:
         raise ValueError
     if (character := uncarried_character(text)) is not None:
         raise ValueError(f"XML cannot hold the character {character!r}")
     return text
+
+
+@lru_cache(maxsize=1024)
+def _writer(kind: type, value_kind: type) -> Callable[[Any, Any], str | None]:
+    return next(
+        write for kinds, values, write in _WRITERS if issubclass(kind, kinds) and issubclass(value_kind, values)
+    )
 
 
 class WrittenType(AnyType):
@@ -134,8 +166,12 @@ class WrittenType(AnyType):
         """
         if isinstance(value, AnyObject):
             value = AnyObject(written_type(value.xsd_type), value.value)
-        with _naming(render_path or [etree.QName(node).localname], self, value):
+        try:
             super().render(node, value, xsd_type, render_path)
+        except (ArgumentsError, zeep.exceptions.Error):  # of an element within this one
+            raise
+        except Exception as error:  # values of other types raise any error of Python
+            raise _refusal(render_path or [etree.QName(node).localname], self, value, error) from error
 
 
 class WrittenAttribute(Attribute):
@@ -147,63 +183,87 @@ class WrittenAttribute(Attribute):
         Raises:
             ArgumentsError: the value cannot be one of its type.
         """
-        with _naming(render_path or [self.name], self.type, value):
+        try:
             super().render(parent, value, render_path)  # type: ignore[no-untyped-call]
+        except zeep.exceptions.Error:
+            raise
+        except Exception as error:  # values of other types raise any error of Python
+            raise _refusal(render_path or [self.name], self.type, value, error) from error
 
 
-@contextmanager
-def _naming(path: Sequence[str], type_: Any, value: Any) -> Iterator[None]:
-    try:
-        yield
-    except (ArgumentsError, zeep.exceptions.Error):  # of an element within this one
-        raise
-    except Exception as error:  # values of other types raise any error of Python
-        why = f": {error}" if isinstance(error, ValueError) and str(error) else ""
-        place = ".".join(each for each in path if not each.startswith(_UNNAMED))
-        raise ArgumentsError(f"{place} must be of type {name_of(type_)}, got {shown(value)}{why}") from error
+def _refusal(path: Sequence[str], type_: Any, value: Any, error: Exception) -> ArgumentsError:
+    why = f": {error}" if isinstance(error, ValueError) and str(error) else ""
+    place = ".".join(each for each in path if not each.startswith(_UNNAMED))
+    return ArgumentsError(f"{place} must be of type {name_of(type_)}, got {shown(value)}{why}")
 
 
 def written_type(type_: Any) -> Any:
     """Return a type that writes its values well: a copy of a simple type or xs:anyType; others are returned as is."""
     if isinstance(type_, WrittenType) or not (isinstance(type_, AnySimpleType) or type(type_) is AnyType):
         return type_
-    made, kind = copy.copy(type_), cast(Any, type(type_))
-    made.__class__ = _writing(kind)
+    made = copy.copy(type_)
+    made.__class__ = with_mixin(WrittenType, cast(Any, type(type_)))
     return made
 
 
 @lru_cache(maxsize=256)
-def _writing(kind: Any) -> Any:
-    return type(kind.__name__, (WrittenType, kind), {"__module__": kind.__module__})
+def with_mixin(mixin: Any, kind: Any) -> Any:
+    """Return a class of zeep's with another before it."""
+    return type(kind.__name__, (mixin, kind), {"__module__": kind.__module__})
 
 
 # Texts
+
+_BASE64: Final = "base64Binary"
+_FORMED: Final = frozenset({_BASE64, *FORMS})
+_OF_CALENDAR: Final = frozenset({"date", "dateTime", "duration", "time"})
+"""Types in which a text may have the form, and no value in Python."""
+_READABLE_CHARACTERS: Final = 640
+"""Length of the longest number that Python always reads; `sys.set_int_max_str_digits` takes no lower limit."""
 
 
 def has_form_of(text: str, type_: Any) -> bool:
     """Say whether a text is one of a simple type, and can be read; facets do not count."""
     if isinstance(type_, ListType):
-        return all(has_form_of(each, type_.item_type) for each in text.split())
+        return all(has_form_of(each, type_.item_type) for each in items_of(text))
     if isinstance(type_, UnionType):
         return any(has_form_of(text, each) for each in type_.item_types)
-    name = "base64Binary" if isinstance(type_, Base64Binary) else _form_name(cast(Any, type(type_)))
+    name = _form_name(cast(Any, type(type_)))
+    if name is None:
+        return True
+    if name == _BASE64:
+        return _is_base64(text)
+    if not has_form(text, name):
+        return False
+    return _is_readable(text, type_) if name in _OF_CALENDAR or len(text) > _READABLE_CHARACTERS else True
+
+
+def _is_base64(text: str) -> bool:
     try:
-        if name == "base64Binary":  # zeep would drop invalid characters
-            b64decode("".join(text.split()), validate=True)
-        elif name is not None:
-            return has_form(text, name) and type_.pythonvalue(text) is not None
-    except Exception:  # zeep's types raise any error of Python for what is in no calendar
+        b64decode("".join(items_of(text)), validate=True)  # zeep would drop invalid characters
+    except ValueError:
         return False
     return True
 
 
+def _is_readable(text: str, type_: Any) -> bool:
+    try:
+        return type_.pythonvalue(text) is not None
+    except Exception:  # zeep's types raise any error of Python for what is in no calendar
+        return False
+
+
 @lru_cache(maxsize=256)
 def _form_name(kind: Any) -> str | None:
-    """Return the name of the built-in type in `FORMS` that a type of zeep is derived from, or None."""
+    """Return the name of the built-in type with a form that a type of zeep is derived from, or None."""
     names = (getattr(each, "_default_qname", None) for each in kind.__mro__)
-    return next((each.localname for each in names if each is not None and each.localname in FORMS), None)
+    return next((each.localname for each in names if each is not None and each.localname in _FORMED), None)
 
 
 def name_of(type_: Any) -> str:
     """Return the name of a type for people."""
+    if isinstance(type_, ListType):
+        return f"list of {name_of(type_.item_type)}"
+    if isinstance(type_, UnionType):
+        return " or ".join(dict.fromkeys(map(name_of, type_.item_types)))
     return str(type_.name or type_._default_qname.localname)

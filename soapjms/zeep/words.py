@@ -17,6 +17,7 @@ from zeep.xsd.types.builtins import Base64Binary, Boolean
 
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import UsageError
+from soapjms.protocol.simple_types import items_of
 from soapjms.zeep.simple_types import LISTS, has_form_of, name_of
 
 FORMS: Final = "NAME=VALUE, NAME:=JSON or NAME=@FILE; NAME is a path such as item.article or item.1.article"
@@ -204,5 +205,5 @@ def _simple(type_: Any, text: str, path: str) -> Any:
     if isinstance(type_, Boolean):
         return BOOLEANS[text.strip()]
     if isinstance(type_, Base64Binary):
-        return type_.pythonvalue("".join(text.split()))
+        return type_.pythonvalue("".join(items_of(text)))
     return type_.pythonvalue(text)
