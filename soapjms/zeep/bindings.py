@@ -129,7 +129,8 @@ class JmsBinding:
         """Let zeep resolve the references of the binding, then repair the types, so that they lose no values."""
         super().resolve(definitions)  # type: ignore[misc]
         operations = self.all().values()  # type: ignore[attr-defined]
-        repair(definitions.types, [message for each in operations for message in (each.input, each.output)])
+        messages = [message for each in operations for message in (each.input, each.output)]
+        repair(definitions.types, messages, definitions.wsdl.transport.declarations)
 
     def process_service_port(self, xmlelement: etree._Element, force_https: bool = False) -> dict[str, Any]:
         """Return the options of a port's services: the address, and the element to read the rest from."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import zeep.exceptions
 from lxml import etree
@@ -52,11 +52,13 @@ def misfit(root: etree._Element, message: Any) -> str | None:
         return f"it holds {'nothing' if content is None else content.tag!s}; the WSDL says {wanted.qname.text}"
     header = next(root.iterchildren("{*}Header"), None)
     values = chain(() if header is None else _values_in_header(header, message), _values_in_body(body, message))
-    return next((said for node, type_ in values if (said := _value_misfit(node, type_))), None)
+    return next((said for each in values if (said := _value_misfit(*each))), None)
 
 
 def keep_empty(root: etree._Element, message: Any) -> None:
-    """Make zeep read empty elements of text types, but not those with xsi:nil, as empty texts.
+    """Make zeep read empty elements, but not those with xsi:nil, as the default of the schema, or else as empty texts.
+
+    Empty elements of other types than texts stay as they are.
 
     Args:
         root: the envelope, whose body and declared headers are changed in place.
@@ -66,8 +68,12 @@ def keep_empty(root: etree._Element, message: Any) -> None:
         return
     for part in root.iterchildren("{*}Header", "{*}Body"):
         is_body = etree.QName(part).localname == "Body"
-        for node, type_ in (_values_in_body if is_body else _values_in_header)(part, message):
-            if _has_empty(type_) and node.text is None and not len(node) and node.get(_XSI_NIL) not in ("true", "1"):
+        for node, type_, default in (_values_in_body if is_body else _values_in_header)(part, message):
+            if node.text is not None or len(node) or node.get(_XSI_NIL) in ("true", "1"):
+                continue
+            if default is not None:
+                node.text = default
+            elif _has_empty(type_):
                 node.text = ""
 
 
@@ -78,18 +84,22 @@ def _has_empty(type_: Any) -> bool:
     return isinstance(type_, AnySimpleType) and not isinstance(type_, ListType) and has_form_of("", type_)
 
 
-def _values_in_body(body: etree._Element, message: Any) -> Iterator[tuple[etree._Element, Any]]:
-    """Yield the elements in a body whose types are known, each with its type."""
+_Typed: TypeAlias = tuple[etree._Element, Any, str | None]
+"""An element of an envelope, its type, and for a simple type the text that counts if the element is empty."""
+
+
+def _values_in_body(body: etree._Element, message: Any) -> Iterator[_Typed]:
+    """Yield the elements in a body whose types are known."""
     if message.body is None:
         return
     content = body if message._is_body_wrapped else next(body.iterchildren(etree.Element), None)
     if content is not None:
-        yield from _values(content, message.body.type, _Types(message.wsdl.types))
+        yield from _values(content, message.body, _Types(message.wsdl.types))
 
 
-def _values_in_header(header: etree._Element, message: Any) -> Iterator[tuple[etree._Element, Any]]:
+def _values_in_header(header: etree._Element, message: Any) -> Iterator[_Typed]:
     types = _Types(message.wsdl.types)
-    declared = {element.qname.text: element.type for _, element in message.header.type.elements}
+    declared = {element.qname.text: element for _, element in message.header.type.elements}
     for block in header.iterchildren(etree.Element):
         if block.tag in declared:
             yield from _values(block, declared[block.tag], types)
@@ -123,20 +133,26 @@ def _members(type_: Any) -> Mapping[str, Any]:
     return {f"{{*}}{etree.QName(name).localname}": inner for name, inner in found.items()} | found
 
 
-def _values(node: etree._Element, type_: Any, types: _Types) -> Iterator[tuple[etree._Element, Any]]:
-    if _XSI_TYPE in node.attrib:
-        type_ = types.named_by(node)
+def _values(node: etree._Element, element: Any, types: _Types) -> Iterator[_Typed]:
+    """Yield an element, which zeep's element describes, and those within it."""
+    type_ = element.type if node.get(_XSI_TYPE) is None else types.named_by(node)
     if isinstance(type_, AnySimpleType):
-        yield node, type_
+        yield node, type_, _default(element)
     elif isinstance(type_, ComplexType):
-        yield node, type_
+        yield node, type_, None
         content = types.member(type_, _SIMPLE_CONTENT)
         if content is not None:
-            yield node, content.type
+            yield node, content.type, _default(element)
         for child in node.iterchildren(etree.Element):
             inner = types.member(type_, str(child.tag))
-            if inner is not None and not (inner.default and child.text is None):  # else it has the default value
-                yield from _values(child, inner.type, types)
+            if inner is not None:
+                yield from _values(child, inner, types)
+
+
+def _default(element: Any) -> str | None:
+    """Return the default or fixed value of an element; `repairs.py` adds the latter."""
+    default: str | None = element.default
+    return getattr(element, "fixed", None) if default is None else default
 
 
 def _elements(member: Any) -> Iterator[Any]:
@@ -149,13 +165,13 @@ def _elements(member: Any) -> Iterator[Any]:
             yield from _elements(each)
 
 
-def _value_misfit(node: etree._Element, type_: Any) -> str | None:
+def _value_misfit(node: etree._Element, type_: Any, default: str | None) -> str | None:
     if isinstance(type_, ComplexType):
         return _attribute_misfit(node, type_)
-    if node.find(XOP_INCLUDE) is not None:
+    if len(node) and node.find(XOP_INCLUDE) is not None:
         fits = isinstance(type_, Base64Binary)
         return None if fits else f"{_path(node)} must be of type {name_of(type_)}, got an attachment"
-    if node.get(_XSI_NIL) in ("true", "1") or has_form_of(node.text or "", type_):
+    if has_form_of(node.text or default or "", type_) or node.get(_XSI_NIL) in ("true", "1"):
         return None
     return f"{_path(node)} must be of type {name_of(type_)}, got {quoted(node.text or '')}"
 

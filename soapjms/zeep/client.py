@@ -22,6 +22,7 @@ from soapjms.protocol.text import with_article
 from soapjms.wsdl import Folders
 from soapjms.zeep.bindings import BINDING_CLASSES
 from soapjms.zeep.clients import ClientEndpoints, EndpointArguments
+from soapjms.zeep.declarations import Declarations
 from soapjms.zeep.loader import DocumentLoader, Loader, imports_of, octets_of
 
 UNKNOWN_OPTIONS: Final[Mapping[str, str]] = {"timeout": ": seconds to wait are given as operation_timeout"}
@@ -54,6 +55,7 @@ class JmsTransport(ClientEndpoints):
 
     Attributes:
         binding_classes: the binding classes for zeep.
+        declarations: what the schemas of the WSDLs declare that zeep does not keep.
     """
 
     binding_classes = BINDING_CLASSES
@@ -73,6 +75,7 @@ class JmsTransport(ClientEndpoints):
             raise TypeError(f"unexpected keyword argument {unknown[0]!r}{hint}; there are: {known}")
         super().__init__(connection, **options)
         self.loader = loader
+        self.declarations = Declarations()
         self._allow = tuple(allow)
         self._imports: dict[str, Folders] = {}  # for each import of a loaded document, the folders that are allowed
 
@@ -84,7 +87,8 @@ class JmsTransport(ClientEndpoints):
         Raises:
             InvalidWsdlError: the document cannot be read, is not a WSDL 1.1 or schema, or has a document type.
         """
-        loading = DocumentLoader(self.binding_classes, self.loader, self._allow, self._imports.get(url))
+        folders = self._imports.get(url)
+        loading = DocumentLoader(self.binding_classes, self.loader, self._allow, folders, self.declarations)
         octets = loading.load(url)
         assert loading.folders is not None, "it has read something"
         for each in imports_of(octets, url):

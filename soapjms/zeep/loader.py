@@ -25,6 +25,7 @@ from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import documents
 from soapjms.protocol.wsdl.documents import MAX_CHILDREN, MAX_IMPORTS, SCHEMA, WSDL11, WSDL20
 from soapjms.wsdl import Folders, local_path, read_file, real_path
+from soapjms.zeep.declarations import Declarations
 
 XS: Final = "http://www.w3.org/2001/XMLSchema"
 KINDS: Final[Mapping[str, str]] = {f"{{{XS}}}group": "group", f"{{{XS}}}attributeGroup": "attributeGroup"}
@@ -159,6 +160,7 @@ class DocumentLoader:
         loader: fetches documents that are not local files; without a loader they are refused.
         allow: folders that imports may be read from, in addition to the WSDL's folder.
         folders: the folders allowed for a document that another imports; None if the first document is the WSDL.
+        declarations: what schemas declare, which those of the documents are added to; None for new ones.
     """
 
     def __init__(
@@ -167,9 +169,11 @@ class DocumentLoader:
         loader: Loader | None,
         allow: Iterable[str | Path] = (),
         folders: Folders | None = None,
+        declarations: Declarations | None = None,
     ) -> None:
         self.binding_classes = binding_classes
         self.folders = folders
+        self.declarations = Declarations() if declarations is None else declarations
         self._allow = tuple(allow)
         self._loader = loader
         self._documents = 0
@@ -232,6 +236,7 @@ class DocumentLoader:
             raise InvalidWsdlError(f"{name}: {error}") from None
         _check_root(root, name)
         self._groups.add(root, name)
+        self.declarations.add(root)
         return octets
 
 

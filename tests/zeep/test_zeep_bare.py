@@ -10,12 +10,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from lxml import etree
-from typed_kit import NS, shop_wsdl
+from typed_kit import CODE, NS, shop_wsdl
 from zeep.xsd.types.builtins import default_types
 from zeep_kit import written
 
 import soapjms
 from brokers.embedded import Broker
+from soapjms.protocol.text import shown
 from soapjms.service.typed import TypedService
 from soapjms.zeep import Client
 from soapjms.zeep.words import arguments_of, read_words
@@ -23,17 +24,24 @@ from soapjms.zeep.words import arguments_of, read_words
 OWN = {
     "numbers": '<xs:list itemType="xs:int"/>',
     "octets": '<xs:list itemType="xs:base64Binary"/>',
+    "names": '<xs:list itemType="xs:string"/>',
+    "some": '<xs:restriction base="b:Numbers"><xs:maxLength value="2"/></xs:restriction>',
+    "fewer": '<xs:restriction base="b:Few"/>',
+    "own": '<xs:restriction><xs:simpleType><xs:list itemType="xs:string"/></xs:simpleType></xs:restriction>',
+    "listed": '<xs:union memberTypes="b:Few"/>',
     "months": '<xs:restriction base="xs:gMonth"/>',
     "either": '<xs:union memberTypes="xs:int xs:boolean"/>',
     "words": '<xs:union memberTypes="xs:string xs:int"/>',
     "year": '<xs:union memberTypes="xs:gYear"/>',
 }
 """Types that a schema may make; their names have no prefix of ours."""
+BASES = """<xs:simpleType name="Numbers"><xs:list itemType="xs:int"/></xs:simpleType><xs:simpleType name="Few">
+    <xs:restriction base="b:Numbers"><xs:maxLength value="3"/></xs:restriction></xs:simpleType>"""
 
 
 def shop(folder: Path, kind: str) -> Path:
     """Write the WSDL of the shop, in which the price and what is asked for it are of a type, built in or of `OWN`."""
-    text = shop_wsdl()
+    text = shop_wsdl(code=CODE + BASES)
     type_ = f"<xs:simpleType>{OWN[kind]}</xs:simpleType></xs:element>" if kind in OWN else ""
     for name, old in (("price", "b:Code"), ("priced", "xs:decimal")):
         new = f'<xs:element name="{name}">{type_}' if type_ else f'<xs:element name="{name}" type="xs:{kind}"/>'
@@ -76,7 +84,10 @@ SAME: list[tuple[str, Any, str]] = [
     ("date", datetime.date(2026, 1, 2), "2026-01-02"),
     ("gYear", (2026, None), "2026"),
     ("gYear", (2026, EAST), "2026+05:30"),
+    ("gYear", (-44, None), "-0044"),
+    ("gYear", (-12044, UTC), "-12044Z"),
     ("gYearMonth", (2026, 3, None), "2026-03"),
+    ("gYearMonth", (-44, 3, EAST), "-0044-03+05:30"),
     ("gMonth", (3, None), "--03"),
     ("gMonth", (3, UTC), "--03Z"),
     ("gMonth", (12, EAST), "--12+05:30"),
@@ -90,6 +101,11 @@ SAME: list[tuple[str, Any, str]] = [
     ("numbers", [1, 2], "1 2"),
     ("numbers", [3], "3"),
     ("octets", [b"abc", b"\xff"], "YWJj /w=="),
+    ("names", ["a\u00a0b", "c"], "a\u00a0b c"),
+    ("some", [1, 2], "1 2"),
+    ("fewer", [1, 2], "1 2"),
+    ("own", ["a", "b"], "a b"),
+    ("listed", "1 2", "1 2"),
     ("months", (3, None), "--03"),
     ("either", "7", "7"),
     ("year", (2026, None), "2026"),
@@ -102,6 +118,9 @@ READ: list[tuple[str, Any, Any, str]] = [
     ("gYear", "2026", (2026, None), "2026"),
     ("gMonth", "--03", (3, None), "--03"),
     ("numbers", "1 2", [1, 2], "1 2"),
+    ("some", "1 2", [1, 2], "1 2"),
+    ("some", [], [], ""),
+    ("own", [1, True], ["1", "true"], "1 true"),
     ("either", 7, "7", "7"),
     ("either", True, "true", "true"),
     ("anySimpleType", 7, "7", "7"),
@@ -143,13 +162,26 @@ def test_there_and_back(kind: str, value: Any, arrives: Any, text: str, tmp_path
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
     [
-        ("gYear", (-26, None), "price must be of type gYear, got '-026'"),
+        ("gMonth", (-3, None), "price must be of type gMonth, got '---3'"),
         ("gYear", (2026,), "price must be of type gYear, got (2026,)"),
         ("gYear", 26, "price must be of type gYear, got '26'"),
         ("gYear", (2026, ZoneInfo("Europe/Berlin")), "the time zone Europe/Berlin has no fixed offset"),
         ("gMonth", "3", "price must be of type gMonth, got '3'"),
         ("gDay", "---1", "price must be of type gDay, got '---1'"),
-        ("numbers", ["a"], "price must be of type"),
+        ("numbers", ["a"], "price must be of type list of int, got 'a'"),
+        ("some", ["a"], "price must be of type list of int, got 'a'"),
+        ("fewer", [1.5], "price must be of type list of int, got '1.5'"),
+        ("names", {"a": 7}, "price must be of type list of string, got {'a': 7}"),
+        *(
+            ("numbers", [1, each, 2], f", 2]: an item of a list must be a text without white space, got {shown(each)}")
+            for each in (None, "", "2 3", "2\n", "\t")
+        ),
+        ("octets", [b""], "an item of a list must be a text without white space, got ''"),
+        ("octets", [1], "price must be of type list of base64Binary, got [1]"),
+        ("NMTOKENS", ["a b"], "price must be of type NMTOKENS, got ['a b']: an item of a list"),
+        ("numbers", "1\u00a02", r"list of int, got '1\xa02'"),
+        ("base64Binary", "AQ\u00a0ID", r"price must be of type base64Binary, got 'AQ\xa0ID'"),
+        ("either", "x", "price must be of type int or boolean, got 'x'"),
         ("numbers", {"a": 7}, "got {'a': 7}"),
         ("numbers", 7.5, "got '7.5'"),
         ("int", "x", "price must be of type int, got 'x'"),

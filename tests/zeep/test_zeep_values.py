@@ -6,9 +6,11 @@ import datetime
 import enum
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import pytest
 import zeep
@@ -21,10 +23,12 @@ import soapjms
 from brokers import Connection, queue
 from brokers.embedded import Broker
 from soapjms.service.typed import TypedService
-from soapjms.zeep import ArgumentsError, Client, JmsTransportError
+from soapjms.zeep import ArgumentsError, Client, JmsTransport, JmsTransportError
 from soapjms.zeep.words import arguments_of, read_words
 
-TYPES: Final = "string boolean decimal int double date time dateTime duration hexBinary gMonth anyType".split()
+TYPES: Final = (
+    "string boolean decimal int double date time dateTime duration hexBinary base64Binary gMonth anyType".split()
+)
 XSI: Final = "http://www.w3.org/2001/XMLSchema-instance"
 
 
@@ -46,6 +50,10 @@ class Plain(enum.Enum):
     RED = "red"
 
 
+EITHER: Final = """<xs:simpleType><xs:restriction><xs:simpleType><xs:union memberTypes="xs:string xs:int"/>
+    </xs:simpleType></xs:restriction></xs:simpleType>"""
+
+
 @pytest.fixture
 def connection() -> Iterator[Connection]:
     """Return a connection to a broker of the test's own."""
@@ -58,7 +66,10 @@ def path(tmp_path: Path) -> Path:
     """Write a WSDL whose operation `price` takes and returns an element of each type, and attributes."""
     elements = "".join(f'<xs:element name="{each}" type="xs:{each}" minOccurs="0"/>' for each in TYPES)
     elements += '<xs:element name="preset" type="xs:int" default="7" minOccurs="0"/>'
+    elements += '<xs:element name="same" type="xs:int" fixed="8" minOccurs="0"/>'
+    elements += '<xs:element name="word" type="xs:string" default="none" minOccurs="0"/>'
     elements += '<xs:element name="null" type="xs:int" nillable="true" minOccurs="0"/>'
+    elements += f'<xs:element name="either" nillable="true" minOccurs="0">{EITHER}</xs:element>'
     more = '<xs:attribute name="paid" type="xs:boolean"/><xs:attribute name="rate" type="xs:decimal"/>'
     kind = f"<xs:complexType><xs:sequence>{elements}</xs:sequence>{more}</xs:complexType>"
     text = shop_wsdl()
@@ -108,10 +119,11 @@ REFUSED: list[tuple[str, Any]] = [
     *(("int", each) for each in ("1_0", "1.0", 1.0, 1e22, "٣", True, Decimal("5.9"), DAY)),
     *(("double", each) for each in ("nan", "Infinity", "1_0", True)),
     *(("date", each) for each in (CLOCK, MOMENT, 5, "20260102", "2026-W01-1", "2026-02-30")),
-    *(("time", each) for each in (DAY, MOMENT, 5, "25:00", "1:2")),
+    *(("time", each) for each in (DAY, MOMENT, 5, "25:00", "1:2", CLOCK.replace(tzinfo=ZoneInfo("Europe/Berlin")))),
     *(("dateTime", each) for each in (DAY, CLOCK, 5, "2026-01-02", "2026-01-02 03:04:05")),
     *(("duration", each) for each in (5, "P1W", "PT", "1 day")),
-    *(("hexBinary", each) for each in ("F", "XY", 5.5)),
+    *(("hexBinary", each) for each in ("F", "XY", 5.5, 12, True, Decimal("1E+5"), [b"a"])),
+    *(("base64Binary", each) for each in ("AQI", "AQ\u00a0ID", 5.5, 1234, True, Decimal("1E+3"), DAY, [b"a"])),
     *(("gMonth", each) for each in ("3", 3, (3,), (3, "Z"))),
     *(("string", each) for each in (object(), print, ["a"], {"a": 1}, ("a",), Plain.RED, etree.Element("a"))),
     *(("anyType", each) for each in (object(), ["a"], Plain.RED, etree.Element("a"))),
@@ -153,6 +165,7 @@ WRITTEN: list[tuple[str, Any, str]] = [
     ("double", float("nan"), "NaN"),
     ("double", float("-inf"), "-INF"),
     ("double", 1e-5, "1e-05"),
+    ("double", Decimal("-Infinity"), "-INF"),
     ("date", DAY, "2026-01-02"),
     ("date", datetime.date(900, 1, 2), "0900-01-02"),
     ("time", CLOCK, "01:02:00"),
@@ -161,6 +174,9 @@ WRITTEN: list[tuple[str, Any, str]] = [
     ("duration", datetime.timedelta(hours=1), "PT1H"),
     ("duration", "P1M", "P1M"),
     ("hexBinary", b"\xff", "FF"),
+    ("hexBinary", "ff", "ff"),
+    ("base64Binary", b"\xff", "/w=="),
+    ("base64Binary", "/w==", "/w=="),
     ("gMonth", (3, None), "--03"),
     ("string", "a", "a"),
     ("string", Colour.RED, "red"),
@@ -176,6 +192,7 @@ TEXTS: list[tuple[Any, str]] = [
     (Decimal("1E+3"), "1000"),
     (1e-05, "1e-05"),
     (float("inf"), "INF"),
+    (Decimal("Infinity"), "INF"),
     (DAY, "2026-01-02"),
     (MOMENT, "2026-01-02T03:04:05"),
     (CLOCK, "01:02:00"),
@@ -200,9 +217,9 @@ def test_anything_with_a_type(connection: Connection, path: Path) -> None:
 def test_too_many_values(connection: Connection, path: Path) -> None:
     """How many there may be is said, not which function of zeep counts them."""
     with pytest.raises(
-        ArgumentsError, match="price: it takes at most 16 values by position, got 17; it takes: string: "
+        ArgumentsError, match="price: it takes at most 20 values by position, got 21; it takes: string: "
     ):
-        sent(connection, path, *[None] * 17)
+        sent(connection, path, *[None] * 21)
 
 
 @pytest.mark.parametrize(
@@ -210,12 +227,13 @@ def test_too_many_values(connection: Connection, path: Path) -> None:
     [
         *(("boolean", each) for each in ("TRUE", "yes", "2", "")),
         *(("decimal", each) for each in ("NaN", "Infinity", "1_000", "1e3", "١", "")),
-        *(("int", each) for each in ("1_0", "5.7", "٣", "")),
+        *(("int", each) for each in ("1_0", "5.7", "٣", "", "9" * 5000)),
         *(("double", each) for each in ("nan", "1_0", "")),
         *(("date", each) for each in ("2026-W01-1", "20260101", "2026-02-30", "")),
         *(("dateTime", each) for each in ("2026-01-02", "2026-01-02 03:04:05")),
         ("duration", "P1W"),
         ("hexBinary", "XY"),
+        ("base64Binary", "AQ\u00a0ID"),
     ],
 )
 def test_what_is_not_read(connection: Connection, path: Path, name: str, text: str) -> None:
@@ -233,8 +251,8 @@ def test_attributes_that_are_not_read(connection: Connection, path: Path, name: 
 
 
 def test_what_is_read(connection: Connection, path: Path) -> None:
-    """White space does not matter; nothing is read of an element with xsi:nil, or with a default in the schema."""
-    inside = "<boolean> 1 </boolean><decimal>\n+.50 </decimal><date>2026-01-02</date><preset/><null {nil}/>"
+    """White space does not matter; nothing is read of an element with xsi:nil."""
+    inside = "<boolean> 1 </boolean><decimal>\n+.50 </decimal><date>2026-01-02</date><null {nil}/><either {nil}/>"
     inside = inside.replace("{nil}", f'x:nil="true" xmlns:x="{XSI}"')
     found = received(connection, path, f'<priced paid=" true " rate="1.50">{inside}</priced>')
     assert (found.boolean, found.decimal, found.date, found.paid, found.rate) == (
@@ -244,7 +262,27 @@ def test_what_is_read(connection: Connection, path: Path) -> None:
         True,
         Decimal("1.50"),
     )
-    assert (found.preset, found.null) == (None, None)
+    assert (found.null, found.either) == (None, None)
+
+
+def test_empty_elements(connection: Connection, path: Path) -> None:
+    """They have the default or the fixed value of the schema, or an empty text if there is none."""
+    found = received(connection, path, "<priced><string/><preset/><same/><word/><either/></priced>")
+    assert (found.string, found.preset, found.same, found.word, found.either) == ("", 7, 8, "none", "")
+    found = received(connection, path, f'<priced><preset x:nil="true" xmlns:x="{XSI}"/></priced>')
+    assert found.preset is None
+    assert sent(connection, path, preset="", same="")[0].text is None
+
+
+def test_fixed_values_without_our_client(connection: Connection, path: Path) -> None:
+    """`JmsTransport` knows them too."""
+    transport = JmsTransport(connection)
+    answer = envelope("<priced><same/></priced>")
+    with (
+        responder(connection, queue("shop"), lambda request: [answer_to(request, body=answer)]),
+        closing(transport),
+    ):
+        assert zeep.Client(str(path), transport=transport).service.price().same == 8
 
 
 # Services
