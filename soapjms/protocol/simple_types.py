@@ -50,7 +50,9 @@ WHITE_SPACE: Final = " \t\r\n"
 """The characters that may stand around a text that has a form, and between the items of a list."""
 
 _ITEM: Final = re.compile(f"[^{WHITE_SPACE}]+")
-_NOT_IN_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_IN_XML: Final = re.compile(
+    "[^\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]*"
+)  # faster than a search for the others
 
 
 def has_form(text: str, name: str) -> bool:
@@ -71,8 +73,9 @@ def uncarried_character(text: str) -> str | None:
 
     Spec: XML 1.0 2.2.
     """
-    found = _NOT_IN_XML.search(text)
-    return found and found[0]
+    carried = _IN_XML.match(text)
+    assert carried is not None, "it may be empty"
+    return text[carried.end() : carried.end() + 1] or None
 
 
 def decimal_text(value: Any) -> str:
