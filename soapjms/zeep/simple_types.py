@@ -59,14 +59,17 @@ _UNNAMED: Final = "_value_"
 # Writing
 
 
-def _gregorian(value: Any, type_: Any) -> str:
+def _gregorian(value: Any, type_: Any) -> str | None:
     """Write a value such as (2026, 3, None).
 
     zeep writes months with one digit and years before 1 with three, and 4.2 no time zones of Python.
     """
-    first, *others, zone = value
-    sign = "-" if first < 0 and isinstance(type_, _YEARS) else ""
-    text = _zeeps(type_, (-first if sign else first, *others, None))
+    try:
+        first, *others, zone = value
+        sign = "-" if first < 0 and isinstance(type_, _YEARS) else ""
+        text = _zeeps(type_, (-first if sign else first, *others, None))
+    except (TypeError, ValueError):  # of Python, about the number of values or their types
+        return None
     return sign + _ONE_DIGIT.sub("--0", text) + _zone(zone)
 
 

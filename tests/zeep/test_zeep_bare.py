@@ -163,7 +163,9 @@ def test_there_and_back(kind: str, value: Any, arrives: Any, text: str, tmp_path
     ("kind", "value", "said"),
     [
         ("gMonth", (-3, None), "price must be of type gMonth, got '---3'"),
-        ("gYear", (2026,), "price must be of type gYear, got (2026,)"),
+        ("gYear", (2026,), "price must be of type gYear, got (2026,); it takes"),
+        ("gYear", ("2026", None), "price must be of type gYear, got ('2026', None); it takes"),
+        ("gYearMonth", (2026, None), "price must be of type gYearMonth, got (2026, None); it takes"),
         ("gYear", 26, "price must be of type gYear, got '26'"),
         ("gYear", (2026, ZoneInfo("Europe/Berlin")), "the time zone Europe/Berlin has no fixed offset"),
         ("gMonth", "3", "price must be of type gMonth, got '3'"),
