@@ -30,6 +30,7 @@ from brokers import Completion, Message, SendResult, Transaction
 from soapjms.client.pending_calls import PendingCall
 
 RETRY_SECONDS = 0.3
+SECONDS_TO_END = 5.0
 THREADS = 2
 """For each strategy for replies."""
 
@@ -139,13 +140,17 @@ def main() -> None:
                 each.result()
     strays = {name: sum(each.counts.get(name, 0) for each in callers) for name in ("unknown", "foreign", "duplicate")}
     del callers, connection, stack
-    gc.collect()
-    left = [
-        type(each).__name__
-        for each in gc.get_objects()
-        if isinstance(each, brokers.Connection | brokers.Consumer | PendingCall)
-    ]
+    until = time.monotonic() + SECONDS_TO_END
+    while (left := what_is_left()) and time.monotonic() < until:
+        time.sleep(RETRY_SECONDS)
     note(Did.ENDED, strays=strays, left=left)
+
+
+def what_is_left() -> list[str]:
+    """Name the objects of connections and calls that are still there; threads that end may hold some for a moment."""
+    gc.collect()
+    kinds = brokers.Connection | brokers.Consumer | PendingCall
+    return [type(each).__name__ for each in gc.get_objects() if isinstance(each, kinds)]
 
 
 main()
