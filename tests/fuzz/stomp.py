@@ -71,6 +71,10 @@ def frame(command: str, body: bytes = b"", **headers: str) -> bytes:
     return f"{command}\n{head}\n".encode() + body + b"\0"
 
 
+class UnknownProtocolError(Exception):
+    """A client that was greeted strangely tries which other protocol is spoken."""
+
+
 class Broker:
     """Listens, and answers as a broker does, but for what a case has it say.
 
@@ -106,20 +110,21 @@ class Broker:
     def _serve(self, session: Session) -> None:
         cutter, greeting = Cutter(), self.greeting
         self.greeting = None
-        with suppress(OSError), session.socket:
-            while octets := session.socket.recv(65536):
-                for each in cutter.cut(octets):
-                    assert isinstance(each, WholeFrame)
-                    found = read(each)
-                    assert found is not None
-                    if found.cmd in ("CONNECT", "STOMP") and greeting is not None:
-                        session.send(greeting)
-                        session.socket.settimeout(SHORT)
-                    else:
-                        session.socket.settimeout(None)
-                        self._answer(session, found.cmd, found.headers)
-            session.is_over = True
-        session.is_over = True
+        with suppress(OSError, UnknownProtocolError), session.socket:
+            try:
+                while octets := session.socket.recv(65536):
+                    for each in cutter.cut(octets):
+                        found = read(each) if isinstance(each, WholeFrame) else None
+                        if found is None:
+                            raise UnknownProtocolError
+                        if found.cmd in ("CONNECT", "STOMP") and greeting is not None:
+                            session.send(greeting)
+                            session.socket.settimeout(SHORT)
+                        else:
+                            session.socket.settimeout(None)
+                            self._answer(session, found.cmd, found.headers)
+            finally:  # before the client sees the end
+                session.is_over = True
 
     def _answer(self, session: Session, command: str, headers: dict[str, str]) -> None:
         if command in ("CONNECT", "STOMP"):
