@@ -12,6 +12,9 @@ from ports import nobody
 from qpid_kit import Qpid, start_qpid
 from real_brokers import RealBroker, start_activemq, start_artemis
 
+from brokers.amqp.listener import Listener
+from brokers.embedded import Broker
+
 # An assertion in what the tests share says what it saw, like one in a test.
 KITS = {path.stem for path in Path(__file__).parent.glob("support/*_kit.py")} | {"broker_contract_deliveries"}
 pytest.register_assert_rewrite(*(KITS - sys.modules.keys()))
@@ -33,6 +36,13 @@ def kept_port() -> Iterator[int]:
     """Keep a port for a server that leaves and comes back: nobody else gets it meanwhile."""
     with nobody() as port:
         yield port
+
+
+@pytest.fixture
+def shared_url() -> Iterator[str]:
+    """A broker in this process that other processes reach."""
+    with Listener(Broker("shared"), port=0) as listener:
+        yield f"amqp://127.0.0.1:{listener.port}"
 
 
 @pytest.fixture(scope="session")

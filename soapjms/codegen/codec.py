@@ -20,8 +20,9 @@ from typing import Any, Final, TypeVar
 
 from lxml import etree
 
-from soapjms.protocol.simple_types import FORMS, WHITE_SPACE, has_form, items_of, text_of, uncarried_character
+from soapjms.protocol.simple_types import FORMS, has_form, items_of, text_of, uncarried_character
 from soapjms.protocol.text import shown, with_article
+from soapjms.protocol.xml import WHITE_SPACE
 
 try:
     from xsdata.exceptions import ConverterError

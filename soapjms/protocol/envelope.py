@@ -24,6 +24,7 @@ from soapjms.protocol.errors import Blame, InvalidEnvelopeError, SoapFaultError,
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import Profile, Soap11FaultShape, SoapVersion, SoapVersionName, Subcode
 from soapjms.protocol.text import named, shown
+from soapjms.protocol.xml import WHITE_SPACE
 
 
 class Envelope(NamedTuple):
@@ -233,7 +234,7 @@ def _value(element: etree._Element, children: Sequence[tuple[etree._Element, Any
         return None
     if not children:
         return text
-    if text.strip(" \t\r\n"):
+    if text.strip(WHITE_SPACE):
         raise _not_plain(element, "text beside elements")
     found = dict[str, Any]()
     for tag, group in groupby(children, lambda each: str(each[0].tag)):

@@ -16,6 +16,8 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, Final
 
+from soapjms.protocol.xml import UNCARRIED, WHITE_SPACE
+
 _ZONE: Final = r"(?:Z|[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00))?"
 _YEAR: Final = r"-?(?:[1-9]\d{3,}|0\d{3})"
 _MONTH: Final = r"(?:0[1-9]|1[0-2])"
@@ -46,13 +48,8 @@ FORMS: Final[Mapping[str, re.Pattern[str]]] = {
 }
 """The form of a text, by the name of the type. Types derived from these by restriction have the same form."""
 
-WHITE_SPACE: Final = " \t\r\n"
-"""The characters that may stand around a text that has a form, and between the items of a list."""
-
 _ITEM: Final = re.compile(f"[^{WHITE_SPACE}]+")
-_IN_XML: Final = re.compile(
-    "[^\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]*"
-)  # faster than a search for the others
+_IN_XML: Final = re.compile(f"[^{UNCARRIED}]*")  # faster than a search for the others
 
 
 def has_form(text: str, name: str) -> bool:

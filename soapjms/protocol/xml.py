@@ -19,6 +19,11 @@ from soapjms.protocol.content import decode, document_encoding
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits, check_depth, check_markup, too_deep
 from soapjms.protocol.text import named
 
+WHITE_SPACE: Final = " \t\r\n"
+"""The characters that XML counts as white space."""
+UNCARRIED: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
+"""The characters that XML cannot hold, for a class of a pattern."""
+
 DOCTYPE: Final = "a document type declaration (DOCTYPE), which is refused: take it out, with the entities it declares"
 
 _DOCTYPE: Final = b"<!DOCTYPE"

@@ -30,9 +30,9 @@ from soapjms.protocol.xml import Misfit, Schema
 from soapjms.wsdl import read_wsdl
 from soapjms.zeep.bindings import BINDING_CLASSES
 from soapjms.zeep.client import read_document
+from soapjms.zeep.declarations import XS
 from soapjms.zeep.loader import DocumentLoader, Loader
 
-XS: Final = "http://www.w3.org/2001/XMLSchema"
 WRAPPERS: Final = "urn:soapjms:wrappers"
 """The namespace that the wrapper elements of RPC messages have while they are checked."""
 

@@ -25,9 +25,8 @@ from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import documents
 from soapjms.protocol.wsdl.documents import MAX_CHILDREN, MAX_IMPORTS, SCHEMA, WSDL11, WSDL20
 from soapjms.wsdl import Folders, local_path, read_file, real_path
-from soapjms.zeep.declarations import Declarations
+from soapjms.zeep.declarations import XS, Declarations
 
-XS: Final = "http://www.w3.org/2001/XMLSchema"
 KINDS: Final[Mapping[str, str]] = {f"{{{XS}}}group": "group", f"{{{XS}}}attributeGroup": "attributeGroup"}
 LEAVES: Final = frozenset(f"{{{XS}}}{each}" for each in ("element", "attribute", "any", "anyAttribute"))
 """The members of groups. The type of an element is not part of the group; it may even refer to the same group."""

@@ -19,7 +19,6 @@ from zeep_kit import CXF_NS, ECHO, echo
 import soapjms
 import soapjms.zeep
 from brokers import Connection
-from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms import (
     CallTimeoutError,
@@ -477,14 +476,13 @@ class TestZeep:
             soapjms.zeep.JmsTransport(connection, middleware=[coroutine, noting("a", [])])
 
 
-def test_typed_and_served(tmp_path: Path) -> None:
+def test_typed_and_served(tmp_path: Path, shared_url: str) -> None:
     """`soapjms serve --middleware` puts it around a service; what is not there is a matter of usage."""
-    with Listener(Broker(), port=0) as listener:
-        options = ["--connection", f"amqp://127.0.0.1:{listener.port}", "--uri", "jms:queue:q"]
-        with serving("bank:service", *options, "--middleware", "bank:service.operation", marks=tmp_path) as served:
-            served.until_serving()
-            served.process.terminate()
-            assert served.ended() == 0
-        with serving("bank:service", *options, "--middleware", "bank:nothing", marks=tmp_path) as served:
-            assert served.ended() == 2
-            assert "the middleware bank:nothing does not exist" in "".join(served.err)
+    options = ["--connection", shared_url, "--uri", "jms:queue:q"]
+    with serving("bank:service", *options, "--middleware", "bank:service.operation", marks=tmp_path) as served:
+        served.until_serving()
+        served.process.terminate()
+        assert served.ended() == 0
+    with serving("bank:service", *options, "--middleware", "bank:nothing", marks=tmp_path) as served:
+        assert served.ended() == 2
+        assert "the middleware bank:nothing does not exist" in "".join(served.err)

@@ -427,16 +427,15 @@ def test_signatures(tmp_path: Path) -> None:
             served.greetMe("Eve")
 
 
-def test_served(tmp_path: Path) -> None:
+def test_served(tmp_path: Path, shared_url: str) -> None:
     """`soapjms serve --verify` has a hook; one that is not there is a matter of usage."""
-    with Listener(Broker(), port=0) as listener:
-        options = ["--connection", f"amqp://127.0.0.1:{listener.port}", "--uri", "jms:queue:q"]
-        with serving("bank:service", *options, "--verify", "bank:is_first", marks=tmp_path) as served:
-            served.until_serving()
-            served.process.terminate()
-            assert served.ended() == 0
-        done = CliRunner().invoke(command, ["serve", "os:environ", *options, "--verify", "os:nothing"])
-        assert done.exit_code == 2
+    options = ["--connection", shared_url, "--uri", "jms:queue:q"]
+    with serving("bank:service", *options, "--verify", "bank:is_first", marks=tmp_path) as served:
+        served.until_serving()
+        served.process.terminate()
+        assert served.ended() == 0
+    done = CliRunner().invoke(command, ["serve", "os:environ", *options, "--verify", "os:nothing"])
+    assert done.exit_code == 2
 
 
 def test_raised_again() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -131,3 +132,12 @@ def transfer(*fields: Any) -> bytes:
     """Write a message."""
     octets = frame(TRANSFER, *fields) + b"\x00\x53\x77\xa1\x02hi"
     return len(octets).to_bytes(4, "big") + octets[4:]
+
+
+@contextmanager
+def begun(port: int) -> Iterator[Wire]:
+    """Connect to a listener, and begin a session."""
+    with Wire(port) as connected:
+        connected.write(OPENED, BEGUN)
+        connected.until(BEGIN)
+        yield connected

@@ -31,7 +31,7 @@ from brokers.message import (
 from brokers.smqp.client.inbox import Received
 from brokers.smqp.protocol.dialect import SmqpDialect
 from brokers.smqp.protocol.ids import NUMBER, format_date, format_timeout, parse_date
-from brokers.smqp.protocol.messages import Attribute, Attributes, SmqpMessage, SmqpSection
+from brokers.smqp.protocol.messages import DELIVERY_COUNT, Attribute, Attributes, SmqpMessage, SmqpSection
 from brokers.smqp.protocol.replies import RefusedError
 from brokers.smqp.protocol.topics import segment_for
 
@@ -51,7 +51,6 @@ MESSAGE_TYPE: Final = "X-JMS-Message-Type"
 DELIVERY_MODE: Final = "X-JMS-Delivery-Mode"
 EXPIRATION: Final = "X-JMS-Expiration"
 USER: Final = "JMSXUserID"
-COUNT: Final = "X-Delivery-Count"
 LOWEST_PRIORITY: Final = 10
 """SMQP's priority for JMS's 0; JMS sends higher numbers first, SMQP lower ones."""
 
@@ -222,7 +221,7 @@ def _destination(attributes: Attributes) -> Destination | None:
 
 def delivery_count(attributes: Attributes) -> int:
     """Return how often a message was delivered, this time included."""
-    return _number(attributes, COUNT) or 1
+    return _number(attributes, DELIVERY_COUNT) or 1
 
 
 def _number(attributes: Attributes, name: str) -> int | None:

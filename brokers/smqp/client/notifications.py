@@ -35,7 +35,7 @@ from brokers.smqp.protocol.commands import Command, CommandKind, Notice
 from brokers.smqp.protocol.dialect import SmqpDialect
 from brokers.smqp.protocol.dialogue import CommandReader, ReceivedCommand
 from brokers.smqp.protocol.ids import NUMBER
-from brokers.smqp.protocol.messages import SmqpLimits, SmqpMessage
+from brokers.smqp.protocol.messages import RECEIPT_CMUID, REPLIED_CMUID, SmqpLimits, SmqpMessage
 from brokers.smqp.protocol.topics import covers, fold
 from brokers.threads.thread import Thread
 from brokers.threads.timer import Deadlines
@@ -279,7 +279,7 @@ class ClientHearer:
 
     def _on_login_topic(self, received: Received) -> None:
         attributes = received.attributes
-        for expected, name in ((self._receipts, "X-Receipt-Cmuid"), (self._replies, "X-In-Reply-To-Cmuid")):
+        for expected, name in ((self._receipts, RECEIPT_CMUID), (self._replies, REPLIED_CMUID)):
             with self._lock:
                 future = expected.pop(attributes.text(name), None)
             if future is not None:

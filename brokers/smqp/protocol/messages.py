@@ -257,6 +257,15 @@ def written_sections(sections: tuple[SmqpSection, ...]) -> bytes:
     return b"\r\n".join(section.written() for section in sections)
 
 
+DELIVERY_COUNT: Final = "X-Delivery-Count"
+RECEIPT_SMUID, RECEIPT_CMUID, RECEIPT_COUNT = "X-Receipt-Smuid", "X-Receipt-Cmuid", "X-Receipt-Count"
+REPLIED_SMUID, REPLIED_CMUID = "X-In-Reply-To-Smuid", "X-In-Reply-To-Cmuid"
+OF_SERVER: Final = (
+    *("Created", "Smuid", "Cmuid", "Topic", DELIVERY_COUNT),
+    *(RECEIPT_SMUID, RECEIPT_CMUID, RECEIPT_COUNT, REPLIED_SMUID, REPLIED_CMUID),
+)
+"""Attributes that only the server writes, as its clients believe them; others of a publisher follow unchanged."""
+
 LENGTH: Final = "content-length"
 UNREADABLE: Final = "X-Unreadable: yes"
 """Replaces a line that was refused, so that reading can go on."""

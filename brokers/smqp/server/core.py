@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from brokers.smqp.protocol.commands import Command, Notice, format_command
+from brokers.smqp.protocol.messages import DELIVERY_COUNT
 from brokers.smqp.protocol.topics import covers, parent
 from brokers.smqp.server.accounts import Accounts
 from brokers.smqp.server.actions import Action, Timer, Timers
@@ -310,7 +311,7 @@ class SmqpCore:
         assert message is not None
         host = message.origin.rpartition("/")[0] if message.origin else ""
         is_counted = item.attempts and self.directory.get(item.topic).kind is not TopicKind.TOPIC
-        count = b"X-Delivery-Count: %d\r\n" % (item.attempts + 1) if is_counted else b""
+        count = f"{DELIVERY_COUNT}: {item.attempts + 1}\r\n".encode() if is_counted else b""
         command = format_command(Command(kind=Notice.MESSAGE, topic=host + item.name))
         return notice(command + self.head(message) + count + b"\r\n" + message.body)
 

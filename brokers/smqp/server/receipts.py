@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from brokers.smqp.protocol.ids import format_date
-from brokers.smqp.protocol.messages import END, Attribute, Attributes
+from brokers.smqp.protocol.messages import END, RECEIPT_CMUID, RECEIPT_COUNT, RECEIPT_SMUID, Attribute, Attributes
 from brokers.smqp.server.accounts import Account
 from brokers.smqp.server.messages import StoredMessage, size_of
 from brokers.smqp.server.options import Options
@@ -22,9 +22,9 @@ def receipt(message: StoredMessage, account: Account, options: Options, now: flo
     """Make the receipt of a message."""
     header = Attributes(
         (
-            Attribute("X-Receipt-Smuid", f"{options.context}/{message.smuid}"),
-            Attribute("X-Receipt-Cmuid", message.cmuid),
-            Attribute("X-Receipt-Count", "1"),
+            Attribute(RECEIPT_SMUID, f"{options.context}/{message.smuid}"),
+            Attribute(RECEIPT_CMUID, message.cmuid),
+            Attribute(RECEIPT_COUNT, "1"),
         )
     ).written()
     uid, created = f"R{message.smuid}", format_date(datetime.fromtimestamp(now, UTC), options.dialect)

@@ -159,8 +159,8 @@ class Subscriptions:
 
     def has(self, account: int, resource: Resource, pattern: str) -> bool:
         """Say whether an account has a subscription to a pattern."""
-        own = self._all[resource].get(account, ())
-        return any(each.folded == fold(pattern) and not each.is_exclusion for each in own)
+        own, folded = self._all[resource].get(account, ()), fold(pattern)
+        return any(each.folded == folded and not each.is_exclusion for each in own)
 
     def wanted(self, resource: Resource, account: int, folded: str) -> TopicSubscription | None:
         """Return the subscription of an account that covers a topic, preferably an exact one, or None."""

@@ -24,6 +24,7 @@ from soapjms.protocol.properties import (
 )
 from soapjms.protocol.wsdl.documents import Document
 from soapjms.protocol.wsdl.findings import Finding, Place, finding
+from soapjms.protocol.xml import WHITE_SPACE
 
 NAMESPACES: Final = (REC_NAMESPACE, CR_NAMESPACE)
 ANY: Final = tuple(f"{{{each}}}*" for each in NAMESPACES)
@@ -132,7 +133,7 @@ def _read(document: Document, element: etree._Element) -> Extension:
     parent = element.getparent()
     inside = "nothing" if parent is None else etree.QName(parent).localname
     children = list(element)
-    value: str | None = "".join([element.text or "", *(each.tail or "" for each in children)]).strip(" \t\r\n")
+    value: str | None = "".join([element.text or "", *(each.tail or "" for each in children)]).strip(WHITE_SPACE)
     name = tag.localname
     if name == CONTEXT_PARAMETER:
         name, value = f"jndi-{element.get('name', '')}", element.get("value")

@@ -33,6 +33,7 @@ from soapjms.protocol.wsdl.model import Binding, Description, Port, Service, Wsd
 from soapjms.protocol.wsdl.reader import read
 from soapjms.protocol.wsdl.wsdl11 import SOAP_BINDINGS, soap_element
 from soapjms.protocol.wsdl.wsdl20 import WSOAP
+from soapjms.protocol.xml import WHITE_SPACE
 
 _WSDL11: Final = f"{{{WSDL11}}}"
 _WSDL20: Final = f"{{{WSDL20}}}"
@@ -369,7 +370,7 @@ def _written(level: Origin, properties: Mapping[str, Value]) -> dict[str, str]:
     for name, value in properties.items():
         check_source(name, Source.WSDL, level)
         text = str(shown(name, read_value(name, str(value), level)))
-        trimmed = name.startswith("jndi-") or text == text.strip(" \t\r\n")
+        trimmed = name.startswith("jndi-") or text == text.strip(WHITE_SPACE)
         if name == "jndi-" or not trimmed or not is_xml(name + text):
             raise InvalidPropertyError(
                 f"{name} is {text!r} in {level}; a WSDL holds no control characters, no white space around a value, "

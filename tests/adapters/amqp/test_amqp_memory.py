@@ -10,7 +10,7 @@ import pytest
 from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, DISPOSITION, END, TRANSFER
 from amqp_kit import text
 from amqp_raw import ACCEPTED, Raw, frame
-from amqp_wire import BEGUN, OPENED, Wire, flow, receiver, sender, source, target
+from amqp_wire import BEGUN, OPENED, Wire, begun, flow, receiver, sender, source, target
 from broker_contract_kit import Inbox
 from calling_kit import eventually
 from proton import Described, symbol, uint, ulong
@@ -32,9 +32,7 @@ def listener() -> Iterator[Listener]:
 
 @pytest.fixture
 def wire(listener: Listener) -> Iterator[Wire]:
-    with Wire(listener.port) as connected:
-        connected.write(OPENED, BEGUN)
-        connected.until(BEGIN)
+    with begun(listener.port) as connected:
         yield connected
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from amqp_broken import ATTACH, BEGIN, CLOSE, DETACH, DISPOSITION, OPEN, TRANSFER
 from amqp_raw import frame
-from amqp_wire import BEGUN, OPENED, Wire, flow, source, target
+from amqp_wire import BEGUN, OPENED, Wire, begun, flow, source, target
 from broker_contract_kit import Inbox, text
 from calling_kit import eventually
 from proton import UNDESCRIBED, Array, Data, Described, symbol, ubyte, uint, ulong
@@ -33,9 +33,7 @@ def listener() -> Iterator[Listener]:
 
 @pytest.fixture
 def wire(listener: Listener) -> Iterator[Wire]:
-    with Wire(listener.port) as connected:
-        connected.write(OPENED, BEGUN)
-        connected.until(BEGIN)
+    with begun(listener.port) as connected:
         yield connected
 
 

@@ -51,14 +51,17 @@ def test_a_line_of_a_mebibyte(server: Running) -> None:
     unharmed(server)
 
 
+def six_octets(length: str) -> str:
+    """Return the command for a message of six octets that states another length."""
+    head = f"PUB MESSAGE /t 1\r\n{CREATED}\r\n\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
+    return f"{head}24.567\r\n.\r\n\r\n"
+
+
 @pytest.mark.parametrize("length", ["5", "7", "0", "-1", "6x", "99999999999999999999"])
 def test_wrong_lengths(server: Running, length: str) -> None:
     """A length that is not that of the data is refused once the next end of a message came; then all goes on."""
     client = server.client("alice", listen=False)
-    client.send(
-        f"PUB MESSAGE /t 1\r\n{CREATED}\r\n\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
-        "24.567\r\n.\r\n\r\nGARBAGE\r\n.\r\nNOOP\r\n"
-    )
+    client.send(f"{six_octets(length)}GARBAGE\r\n.\r\nNOOP\r\n")
     assert client.reply() == ["400 Bad request"]
     while client.reply() != ["200 OK"]:  # what was garbage may have been taken for commands
         pass
@@ -70,10 +73,7 @@ def test_wrong_lengths(server: Running, length: str) -> None:
 def test_a_length_that_is_wrong_by_one(server: Running, length: str) -> None:
     """As in the draft's own examples: the message is refused, and the command that follows is answered."""
     client = server.client("alice", listen=False)
-    client.send(
-        f"PUB MESSAGE /t 1\r\n{CREATED}\r\n\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
-        "24.567\r\n.\r\n\r\nCOUNT MESSAGE /t\r\n"
-    )
+    client.send(f"{six_octets(length)}COUNT MESSAGE /t\r\n")
     assert client.reply() == ["400 Bad request"]
     assert client.reply() == ["200-OK", "200 0"]
 

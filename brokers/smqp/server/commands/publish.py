@@ -6,12 +6,20 @@ Spec: SMQP 2.3 (messages of other servers), 4.1.8, 4.1.9.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from brokers.smqp.protocol.commands import Command
 from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.ids import Cmuid, Smuid, parse_cmuid, parse_smuid, parse_timeout
-from brokers.smqp.protocol.messages import END, Attribute, Attributes, SmqpMessage, written_sections
+from brokers.smqp.protocol.messages import (
+    END,
+    OF_SERVER,
+    REPLIED_CMUID,
+    REPLIED_SMUID,
+    Attribute,
+    Attributes,
+    SmqpMessage,
+    written_sections,
+)
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode, listing
 from brokers.smqp.protocol.topics import parse_topic
 from brokers.smqp.protocol.words import bad
@@ -22,12 +30,6 @@ from brokers.smqp.server.messages import KEPT, MessageState, StoredMessage, size
 from brokers.smqp.server.rights import Right
 from brokers.smqp.server.session import OK, SmqpAnswer, SmqpSession
 from brokers.smqp.server.topics import FOREVER_SECONDS, Topic
-
-OF_SERVER: Final = (
-    "Created", "Smuid", "Cmuid", "Topic", "X-Delivery-Count", "X-Receipt-Smuid", "X-Receipt-Cmuid", "X-Receipt-Count",
-    "X-In-Reply-To-Smuid", "X-In-Reply-To-Cmuid",
-)  # fmt: skip
-"""Attributes that only the server writes, as its clients believe them; the others follow unchanged."""
 
 
 def publish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
@@ -181,7 +183,7 @@ def reply(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpA
     refuse_trash(path)
     asked_at = core.directory.actual(find_topic(core, parse_topic(path, core.options.dialect)))
     need(core, session, path, Right.REPLY)
-    first = Attributes([Attribute("X-In-Reply-To-Smuid", str(asked)), Attribute("X-In-Reply-To-Cmuid", str(of))])
+    first = Attributes([Attribute(REPLIED_SMUID, str(asked)), Attribute(REPLIED_CMUID, str(of))])
     known = _published(core, session, command, lambda each: each.header.startswith(first.written()))
     if known is not None:
         return _taken(command, known)
