@@ -151,15 +151,15 @@ HEADERS: Final = {
 }
 
 
-def message_shown(message: Message, indent: str = "    ") -> str:
-    """Show a message in several lines: type and destination, headers, properties and body."""
+def message_shown(message: Message) -> str:
+    """Show a message in several indented lines: type and destination, headers, properties and body."""
     lines = [f"{message.message_type} message to {visible(str(message.destination))}"]
     for name, attribute in HEADERS.items():
         value = getattr(message, attribute)
         if value is not None:
             lines.append(f"{name} = {_value(value)}")
     lines += [f"{visible(each.name)} = {_value(each.value)}" for each in message.properties]
-    return "\n".join(indent + line for line in [*lines, *_body_lines(message.body)])
+    return "\n".join(f"    {line}" for line in [*lines, *_body_lines(message.body)])
 
 
 def record_shown(record: Record) -> str:

@@ -63,12 +63,6 @@ CAPABILITIES: Final = Capabilities(
 )
 NAME_OCTETS: Final = 16
 """Random octets in the name of a temporary destination; anyone who knows the name may send there."""
-MAX_DELIVERIES: Final = 5
-"""Deliveries after which a released message becomes a dead letter.
-
-One fewer than with other adapters, and than the server's default number: the server drops a message that its last
-delivery gives back, which would lose one whose dead letter could not be sent.
-"""
 
 
 class SmqpConnection(AdapterConnection):
@@ -83,7 +77,6 @@ class SmqpConnection(AdapterConnection):
 
     def __init__(self, address: Address, account: str, password: str, options: ClientOptions) -> None:
         super().__init__("smqp")
-        self.max_deliveries = MAX_DELIVERIES
         self._address, self._account, self._password, self._options = address, account, password, options
         self._consumers: set[SmqpConsumer] = set()
         self._temporaries: dict[str, int] = {}

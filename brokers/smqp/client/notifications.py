@@ -31,7 +31,7 @@ from brokers.smqp.client.inbox import (
     TopicChange,
 )
 from brokers.smqp.client.options import ClientOptions
-from brokers.smqp.protocol.commands import Command, CommandKind, Notice
+from brokers.smqp.protocol.commands import CommandKind, Notice
 from brokers.smqp.protocol.dialect import SmqpDialect
 from brokers.smqp.protocol.dialogue import CommandReader, ReceivedCommand
 from brokers.smqp.protocol.ids import NUMBER
@@ -161,8 +161,7 @@ def read_content(octets: bytes, dialect: SmqpDialect, limits: SmqpLimits) -> Smq
     reader.feed(octets)
     heard = reader.next()
     assert heard is not None
-    assert heard.content is not None
-    return heard.content
+    return heard.message
 
 
 T = TypeVar("T", bound=Told)
@@ -239,9 +238,7 @@ class ClientHearer:
 
     def take(self, heard: ReceivedCommand) -> bool:
         """Store a message before it is acknowledged."""
-        assert heard.command is not None
-        assert heard.content is not None
-        self._inbox.hold(_smuid(heard), heard.command.topic, heard.content.written())
+        self._inbox.hold(_smuid(heard), heard.known.topic, heard.message.written())
         return True
 
     def confirmed(self, heard: ReceivedCommand) -> None:
@@ -250,8 +247,7 @@ class ClientHearer:
         Messages of the same topic that are in doubt go first: the server sends the messages of a topic in order, so it
         knows that those were taken. If a message with priority overtook them and they come again, they are recognized.
         """
-        assert heard.command is not None
-        for smuid in self._inbox.doubtful(heard.command.topic, _smuid(heard)):
+        for smuid in self._inbox.doubtful(heard.known.topic, _smuid(heard)):
             self._trust(smuid)
         if self._inbox.confirm(_smuid(heard)):
             self._handing.message(_smuid(heard))
@@ -294,8 +290,7 @@ class ClientHearer:
 
 def told_of(heard: ReceivedCommand) -> Told | None:
     """Return the event of a notification other than a message, or None if it is malformed."""
-    command: Command | None = heard.command
-    assert command is not None
+    command = heard.known
     if command.kind is Notice.TOPIC:
         action, _, value = heard.attributes.text("Action").partition(" ")
         return TopicChange(command.topic, ACTIONS.get(action.upper(), action.upper()), value)
@@ -311,8 +306,7 @@ ACTIONS: Final = {"ADD": "ADDED", "REN": "RENAME", "DEL": "DELETED", "KEY": "KEY
 
 
 def _smuid(heard: ReceivedCommand) -> str:
-    assert heard.content is not None
-    return heard.content.attributes.text("Smuid")
+    return heard.message.attributes.text("Smuid")
 
 
 def _expect(expected: OrderedDict[str, Future[Received]], cmuid: str) -> Future[Received]:

@@ -47,6 +47,18 @@ class ReceivedCommand:
     attributes: Attributes = Attributes()  # noqa: RUF009 - a tuple, which nothing changes
     refusal: RefusedError | None = None
 
+    @property
+    def known(self) -> Command:
+        """The command, of one that was understood."""
+        assert self.command is not None
+        return self.command
+
+    @property
+    def message(self) -> SmqpMessage:
+        """The message after a command that has one, and was read whole."""
+        assert self.content is not None
+        return self.content
+
 
 class CommandReader:
     """Turns octets into commands or notifications, one at a time; empty lines between them are skipped.

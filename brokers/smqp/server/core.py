@@ -9,6 +9,7 @@ Spec: SMQP 2.2.1, 2.4, 4.1.8, 4.1.12; the life of a message in section 9.3 of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import Final
 
 from brokers.smqp.protocol.commands import Command, Notice, format_command
@@ -39,16 +40,12 @@ class SmqpCore:
         database: the store.
         options: the operator's options; `default_timeout` may change while the server runs.
         clock: returns the time in seconds since 1970, for stored times.
-        ticks: returns the seconds of a monotonic clock, for timers.
     """
 
-    def __init__(
-        self, database: Database, options: Options, clock: Callable[[], float], ticks: Callable[[], float]
-    ) -> None:
+    def __init__(self, database: Database, options: Options, clock: Callable[[], float]) -> None:
         self.database = database
         self.options = options
         self.clock = clock
-        self.ticks = ticks
         self.accounts = Accounts(database)
         self.directory = Directory(database)
         self.rights = TopicRights(database, self.directory)
@@ -94,7 +91,7 @@ class SmqpCore:
 
     def later(self, seconds: float, function: Callable[[], None]) -> Timer:
         """Run a function after some seconds."""
-        return self.timers.at(self.ticks() + seconds, function)
+        return self.timers.at(monotonic() + seconds, function)
 
     def wake(self, session: SmqpSession) -> None:
         """Mark a session to be checked by `pump` for notifications to send."""

@@ -92,25 +92,15 @@ class SmqpEngine:
         database: the store.
         options: the operator's options.
         clock: returns the time in seconds since 1970.
-        ticks: returns the seconds of a monotonic clock.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        options: Options,
-        *,
-        clock: Callable[[], float] = time.time,
-        ticks: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.core = SmqpCore(database, options, clock, ticks)
+    def __init__(self, database: Database, options: Options, *, clock: Callable[[], float] = time.time) -> None:
+        self.core = SmqpCore(database, options, clock)
         self.core.recover()
         self.is_available = True
         self._last = 0
         self._unsettled: list[SmqpSession] = []  # those that have left, but not the store yet
-        self._room = Room(
-            options.max_sessions, "SMQP clients that have not logged in", ticks, most_each=options.max_strangers
-        )
+        self._room = Room(options.max_sessions, "SMQP clients that have not logged in", most_each=options.max_strangers)
 
     # Events of command connections
 
@@ -137,8 +127,7 @@ class SmqpEngine:
 
     def _make_way(self, number: int) -> None:
         """End a client that is not logged in, to make room for another."""
-        session = self.core.sessions.get(number)
-        if session is not None:
+        if (session := self.core.sessions.get(number)) is not None:
             self._took_too_long(session)
 
     def _note(self, session: SmqpSession) -> None:
@@ -167,35 +156,30 @@ class SmqpEngine:
 
     def drained(self, number: int) -> None:
         """Handle that all octets written to a client are sent."""
-        session = self.core.sessions.get(number)
-        if session is not None:
+        if (session := self.core.sessions.get(number)) is not None:
             session.unsent = 0
             self.core.do(Resume(number))
             self._read(session)
 
     def received(self, number: int, data: bytes) -> None:
         """Handle octets from a client."""
-        session = self.core.sessions.get(number)
-        if session is not None:
+        if (session := self.core.sessions.get(number)) is not None:
             session.reader.feed(data)
             self._read(session)
 
     def closed(self, number: int) -> None:
         """Handle the end of a client's connection."""
-        session = self.core.sessions.get(number)
-        if session is not None:
+        if (session := self.core.sessions.get(number)) is not None:
             self._leave(session)
 
     def checked(self, number: int, is_right: bool) -> None:
         """Handle the result of comparing a password."""
-        session = self.core.sessions.get(number)
-        if session is not None:
+        if (session := self.core.sessions.get(number)) is not None:
             self._finish_with(session, lambda: login.checked(self.core, session, is_right=is_right))
 
     def unseen(self, number: int) -> None:
         """Handle a password that was not compared, because too many from its address were wrong."""
-        session = self.core.sessions.get(number)
-        if session is not None:
+        if (session := self.core.sessions.get(number)) is not None:
             self._finish_with(session, lambda: login.unseen(session))
 
     def has(self, number: int) -> bool:
@@ -204,8 +188,7 @@ class SmqpEngine:
 
     def hashed(self, number: int, password: Password) -> None:
         """Handle a new password that was hashed."""
-        session = self.core.sessions.get(number)
-        if session is not None:
+        if (session := self.core.sessions.get(number)) is not None:
             self._finish_with(session, lambda: login.hashed(self.core, session, password))
 
     # Events of notify connections
@@ -236,8 +219,7 @@ class SmqpEngine:
         self._to_channel(number, lambda channel: channel.lost(attempt))
 
     def _to_channel(self, number: int, tell: Callable[[SmqpChannel], None]) -> None:
-        session = self.core.sessions.get(number)
-        if session is not None:
+        if (session := self.core.sessions.get(number)) is not None:
             self._guarded(lambda: tell(session.channel))
 
     # Time and actions
@@ -251,7 +233,7 @@ class SmqpEngine:
             expiry = None
         seconds = [MAX_WAIT_SECONDS]
         if timer is not None:
-            seconds.append(timer - self.core.ticks())
+            seconds.append(timer - time.monotonic())
         if expiry is not None:
             seconds.append(expiry - self.core.clock())
         if self._unsettled:
@@ -261,7 +243,7 @@ class SmqpEngine:
     def tick(self) -> None:
         """Run all timers that are due, and process expired messages."""
         self._unsettled = [each for each in self._unsettled if not self._guarded(partial(self.core.leave, each))]
-        self.core.timers.run(self.core.ticks(), self._guarded)
+        self.core.timers.run(time.monotonic(), self._guarded)
         self._guarded(self.core.sweep)
 
     def flush(self) -> list[Action]:

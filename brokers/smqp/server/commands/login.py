@@ -38,32 +38,30 @@ def need_method(method: str) -> None:
 
 def login(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Take the name of an account; its password must follow."""
-    assert heard.command is not None
     if session.stage not in (Stage.STRANGER, Stage.NAMED):
         raise RefusedError(ReplyCode.NOT_ALLOWED, "this connection is already logged in")
     session.stage = Stage.STRANGER
-    need_method(heard.command.method)
-    if core.accounts.find(heard.command.account) is None and not core.options.hide_accounts:
-        raise RefusedError(ReplyCode.NOT_FOUND, f"there is no account {heard.command.account}")
-    session.claimed = heard.command.account
+    need_method(heard.known.method)
+    if core.accounts.find(heard.known.account) is None and not core.options.hide_accounts:
+        raise RefusedError(ReplyCode.NOT_FOUND, f"there is no account {heard.known.account}")
+    session.claimed = heard.known.account
     session.stage = Stage.NAMED
     return SmqpAnswer(plain(ReplyCode.OK), ReplyForm.BARE)
 
 
 def password(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer | None:
     """Take a password: for a login, or the old or the new one of a change."""
-    assert heard.command is not None
     if session.stage in (Stage.STRANGER, Stage.READY):
         raise RefusedError(ReplyCode.BAD_REQUEST, "PASS must follow LOGIN or SET LOGIN PASSWORD")
-    if heard.command.account.casefold() != session.claimed.casefold():
+    if heard.known.account.casefold() != session.claimed.casefold():
         return checked(core, session, is_right=False)
     session.is_busy = True
     if session.stage is Stage.NEW_PASSWORD:
-        core.do(HashPassword(session.number, heard.command.password))
+        core.do(HashPassword(session.number, heard.known.password))
     else:
         account = core.accounts.find(session.claimed)
         stored = None if account is None else core.accounts.password(account.number)
-        core.do(CheckPassword(session.number, heard.command.password, stored, session.address, session.claimed))
+        core.do(CheckPassword(session.number, heard.known.password, stored, session.address, session.claimed))
     return None
 
 
@@ -121,8 +119,7 @@ def _enter(core: SmqpCore, session: SmqpSession, account: Account) -> SmqpAnswer
 
 def set_password(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Ask for the old password, then for the new one."""
-    assert heard.command is not None
-    need_method(heard.command.method)
+    need_method(heard.known.method)
     session.claimed = session.owner.name
     session.stage = Stage.OLD_PASSWORD
     return OK
@@ -130,7 +127,6 @@ def set_password(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -
 
 def set_own(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Set the name, mail address, postal address or phone number of the account's owner."""
-    assert heard.command is not None
-    assert isinstance(heard.command.kind, CommandKind)
-    core.accounts.set_field(session.owner.number, OWN_FIELDS[heard.command.kind], heard.command.value)
+    assert isinstance(heard.known.kind, CommandKind)
+    core.accounts.set_field(session.owner.number, OWN_FIELDS[heard.known.kind], heard.known.value)
     return OK

@@ -63,11 +63,9 @@ def publish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smq
 
 
 def _read(heard: ReceivedCommand) -> tuple[Command, SmqpMessage]:
-    assert heard.command is not None
-    assert heard.content is not None
-    if heard.content.attributes.value("Created") is None:
+    if heard.message.attributes.value("Created") is None:
         raise bad("a message must have the attribute Created")
-    return heard.command, heard.content
+    return heard.known, heard.message
 
 
 def _origin(core: SmqpCore, session: SmqpSession, command: Command, content: SmqpMessage) -> tuple[Smuid | None, str]:
@@ -213,8 +211,7 @@ def _publisher(core: SmqpCore, topic: Topic, asked: Smuid, of: Cmuid) -> Account
 
 def republish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Take a message out of Trash, and send it to all current subscribers."""
-    assert heard.command is not None
-    command = heard.command
+    command = heard.known
     refuse_trash(command.topic)
     topic = core.directory.actual(find_lasting(core, command.topic))
     need(core, session, command.topic, Right.PUBLISH)

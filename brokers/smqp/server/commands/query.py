@@ -27,7 +27,7 @@ MAX_FOUND_KEYWORDS: Final = 20
 
 def count_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Count the topics directly below one; with a wildcard, all that it covers."""
-    command = _command(heard)
+    command = heard.known
     refuse_trash(command.topic)
     if is_wildcard(command.topic):
         found = _covered(core, session, command.topic)
@@ -40,7 +40,7 @@ def count_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -
 
 def count_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Count the messages that are kept at present."""
-    command = _command(heard)
+    command = heard.known
     path, is_trash = split_trash(command.topic)
     topics = _covered(core, session, path) if is_wildcard(path) else [_visible(core, session, path)]
     numbers = {core.directory.actual(topic).number for topic in topics}
@@ -49,7 +49,7 @@ def count_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand)
 
 def count_subscribers(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Count the subscribers to messages."""
-    command = _command(heard)
+    command = heard.known
     refuse_trash(command.topic)
     if not is_wildcard(command.topic):
         return _number(core.subscriber_count(core.directory.actual(_visible(core, session, command.topic))))
@@ -63,27 +63,24 @@ def count_subscribers(core: SmqpCore, session: SmqpSession, heard: ReceivedComma
 
 def list_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """List the topics directly below one, except those to which the account has no rights (SM-084)."""
-    command = _command(heard)
+    command = heard.known
     refuse_trash(command.topic)
-    if command.topic != ROOT and not is_visible(core, session, find_topic(core, command.topic)):
-        raise RefusedError(ReplyCode.NOT_FOUND, "the account has no rights to the topic")
+    if command.topic != ROOT:
+        _listed(core, session, command.topic)
     found = [each for each in core.directory.children(command.topic) if is_visible(core, session, each)]
     return SmqpAnswer(listing(tuple(_line(core, topic) for topic in found)))
 
 
 def list_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """List the messages that are kept at present, as numbers and ranges."""
-    path, is_trash = split_trash(_command(heard).topic)
-    topic = find_topic(core, path)
-    if not is_visible(core, session, topic):
-        raise RefusedError(ReplyCode.NOT_FOUND, "the account has no rights to the topic")
-    numbers = core.messages.numbers(core.directory.actual(topic).number, trash=is_trash)
+    path, is_trash = split_trash(heard.known.topic)
+    numbers = core.messages.numbers(core.directory.actual(_listed(core, session, path)).number, trash=is_trash)
     return SmqpAnswer(listing((format_ranges(ranges_of(numbers)),) if numbers else ()))
 
 
 def find_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Find topics by keywords, which may match in part: the topic and those directly below, or all that `*` covers."""
-    command = _command(heard)
+    command = heard.known
     refuse_trash(command.topic)
     found = _searched(core, session, command)
     if command.keywords:
@@ -106,21 +103,19 @@ def _searched(core: SmqpCore, session: SmqpSession, command: Command) -> list[To
     children = [each for each in core.directory.children(command.topic) if is_visible(core, session, each)]
     if command.topic == ROOT and command.keywords:
         return children
-    topic = find_topic(core, command.topic)
-    if not is_visible(core, session, topic):
-        raise RefusedError(ReplyCode.NOT_FOUND, "the account has no rights to the topic")
+    topic = _listed(core, session, command.topic)
     return [topic, *children] if command.keywords else [topic]
 
 
 def get_keywords(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Return the keywords of a topic, without parentheses."""
-    topic = _visible(core, session, _command(heard).topic)
+    topic = _visible(core, session, heard.known.topic)
     return SmqpAnswer(listing((",".join(topic.keywords),) if topic.keywords else ()))
 
 
 def get_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Return messages that are kept, even if they were delivered before, without changing them."""
-    command = _command(heard)
+    command = heard.known
     path, is_trash = split_trash(command.topic)
     topic = core.directory.actual(find_topic(core, path))
     need(core, session, topic.path, Right.SUBSCRIBE)
@@ -143,17 +138,20 @@ def _written(core: SmqpCore, message: StoredMessage, topic: str) -> bytes:
     return first + core.head(message) + b"\r\n" + message.body
 
 
-def _command(heard: ReceivedCommand) -> Command:
-    assert heard.command is not None
-    return heard.command
-
-
 def _number(number: int) -> SmqpAnswer:
     return SmqpAnswer(listing((str(number),)))
 
 
 def _line(core: SmqpCore, topic: Topic) -> str:
     return topic.path if topic.target is None else f"{topic.path} > {core.directory.actual(topic).path}"
+
+
+def _listed(core: SmqpCore, session: SmqpSession, path: str) -> Topic:
+    """Return a topic to list; one without rights is as if it were not there."""
+    topic = find_topic(core, path)
+    if not is_visible(core, session, topic):
+        raise RefusedError(ReplyCode.NOT_FOUND, "the account has no rights to the topic")
+    return topic
 
 
 def _visible(core: SmqpCore, session: SmqpSession, path: str) -> Topic:

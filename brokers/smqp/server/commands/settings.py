@@ -20,8 +20,7 @@ def port(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAn
     Deviation: by default the reply is 200, at once, whether or not connecting succeeds: otherwise clients could find
     out which ports are open on a machine that they are not allowed to connect to.
     """
-    assert heard.command is not None
-    wanted, options = heard.command.port, core.options
+    wanted, options = heard.known.port, core.options
     if wanted not in options.client_ports and wanted != options.client_port:
         raise RefusedError(ReplyCode.FORBIDDEN, f"clients are not notified at port {wanted}")
     if session.missed_ports >= options.max_failures:

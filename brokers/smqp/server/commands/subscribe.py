@@ -49,9 +49,8 @@ def subscribe(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> S
 
 
 def _read(heard: ReceivedCommand) -> tuple[Command, Resource]:
-    assert heard.command is not None
-    assert isinstance(heard.command.kind, CommandKind)
-    return heard.command, RESOURCES[heard.command.kind]
+    assert isinstance(heard.known.kind, CommandKind)
+    return heard.known, RESOURCES[heard.known.kind]
 
 
 def _subscribable(core: SmqpCore, session: SmqpSession, pattern: str, resource: Resource) -> list[Topic]:

@@ -28,7 +28,7 @@ from brokers.smqp.server.topics import Topic, TopicKind, TopicOwner, all_paths
 
 def create(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Create a topic, or a virtual one that leads to another; missing parents are created too."""
-    command = _command(heard)
+    command = heard.known
     refuse_trash(command.topic)
     need(core, session, command.topic, Right.TOPICS)
     target = None if command.target is None else _target(core, session, command)
@@ -147,7 +147,7 @@ def _need_of_clients(core: SmqpCore, session: SmqpSession, *topics: Topic) -> No
 
 def remove(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Remove a topic, once the last of its messages is delivered; until then it takes no new messages."""
-    command = _command(heard)
+    command = heard.known
     refuse_trash(command.topic)
     topic = find_lasting(core, command.topic) if _is_actual(core, command.topic) else find_topic(core, command.topic)
     need(core, session, topic.path, Right.TOPICS)
@@ -167,7 +167,7 @@ def _is_actual(core: SmqpCore, path: str) -> bool:
 
 def rename(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Give a topic and all topics below it another path; messages, subscriptions and links move with them."""
-    command = _command(heard)
+    command = heard.known
     assert command.target is not None
     refuse_trash(command.topic)
     refuse_trash(command.target)
@@ -202,7 +202,7 @@ def _place(core: SmqpCore, path: str) -> str:
 
 def set_keywords(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Replace the keywords of a topic."""
-    command = _command(heard)
+    command = heard.known
     refuse_trash(command.topic)
     topic = find_lasting(core, command.topic)
     need(core, session, topic.path, Right.TOPICS)
@@ -215,7 +215,7 @@ def set_keywords(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -
 
 def remove_message(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """Remove one message, as needed for state messages; the command is from later revisions."""
-    command = _command(heard)
+    command = heard.known
     refuse_trash(command.topic)
     topic = core.directory.actual(find_lasting(core, command.topic))
     need(core, session, topic.path, Right.PUBLISH)
@@ -225,8 +225,3 @@ def remove_message(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand)
         raise RefusedError(ReplyCode.NOT_ACCEPTABLE, f"{topic.path} has no message {command.smuid}")
     core.throw_away(message.smuid)
     return OK
-
-
-def _command(heard: ReceivedCommand) -> Command:
-    assert heard.command is not None
-    return heard.command
