@@ -7,7 +7,7 @@ All pieces are plain text: control characters of a log are shown as escapes, and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
@@ -175,16 +175,20 @@ def _pieces(value: str | bytes, marks: Iterable[Span]) -> tuple[Piece, ...]:
     spans = [each for each in marks if each[0] < each[1]]
     first = max(0, spans[0][0] - SHOWN_BEFORE_CHARACTERS) if spans else 0
     last = min(len(value), first + MAX_SHOWN_CHARACTERS)
-    pieces, at = [Piece("…")] if first else [], first
+    return (*cut(value, spans, first, last, _text), *[Piece("…")] * (last < len(value)))
+
+
+def cut(
+    value: str | bytes | memoryview, spans: Iterable[Span], first: int, last: int, text: Callable[[Any], str]
+) -> list[Piece]:
+    """Cut what is from `first` to `last` in a value at its marks; what comes before that is an ellipsis."""
+    pieces, at = [Piece("…" if first else "")], first
     for begin, end in spans:
-        pieces += [Piece(_text(value[at:begin])), Piece(_text(value[max(at, begin) : min(end, last)]), True)]
-        at = max(at, min(end, last))
-        if at == last:
-            break  # what follows is not shown
-    pieces.append(Piece(_text(value[at:last])))
-    if last < len(value):
-        pieces.append(Piece("…"))
-    return tuple(each for each in pieces if each.text)
+        begin, end = min(begin, last), min(end, last)
+        pieces += [Piece(text(value[at:begin])), Piece(text(value[max(at, begin) : end]), True)]
+        at = max(at, end)
+    pieces.append(Piece(text(value[at:last])))
+    return [each for each in pieces if each.text]
 
 
 def _text(value: str | bytes) -> str:

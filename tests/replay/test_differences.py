@@ -254,6 +254,9 @@ def test_long_values_are_cut_around_the_mark() -> None:
     parameters = "&".join(["targetService=s"] * 20_000)
     (found,) = of("Protocol-2021", exchange_with(more={"SOAPJMS_requestURI": f"jms:queue:q?{parameters}"}))
     assert len(shown(found.seen)) <= LONGEST
+    uri = f"jms:queue:q?targetService=s&far={'1' * 400}&targetService=s"
+    (found,) = of("Protocol-2021", exchange_with(more={"SOAPJMS_requestURI": uri}))
+    assert sum(len(each.text) for each in found.seen) == MAX_SHOWN_CHARACTERS + 1, "what is marked beyond is not shown"
 
 
 @pytest.mark.parametrize(

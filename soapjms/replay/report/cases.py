@@ -14,7 +14,7 @@ from soapjms.protocol.names import Level, Profile, profile
 from soapjms.protocol.properties import Carrier
 from soapjms.protocol.record import Record, format_time
 from soapjms.protocol.uri import visible as printable
-from soapjms.replay.differences import Piece, Span
+from soapjms.replay.differences import Piece, Span, cut
 from soapjms.replay.excerpts import KIND_OF_NODE, KINDS, MAX_BODY_CHARACTERS, Excerpt, body_excerpt, headers
 from soapjms.replay.findings import Sample
 from soapjms.replay.parties import PartyKey
@@ -91,12 +91,7 @@ def _body(message: Message, marked: list[Span]) -> tuple[list[Piece], int]:
     is_far = bool(spans) and spans[0][1] > MAX_BODY_CHARACTERS
     first = max(0, spans[0][0] - MAX_BODY_CHARACTERS // 2) if is_far else 0
     last = min(len(body), first + MAX_BODY_CHARACTERS)
-    pieces, at = [Piece("…" if first else "")], first
-    for begin, end in spans:
-        pieces += [Piece(_text(body[at:begin])), Piece(_text(body[max(at, begin) : min(end, last)]), True)]
-        at = max(at, min(end, last))
-    pieces.append(Piece(_text(body[at:last])))
-    return [each for each in pieces if each.text], len(body) - (last - first)
+    return cut(body, spans, first, last, _text), len(body) - (last - first)
 
 
 def _text(part: str | bytes | memoryview) -> str:
