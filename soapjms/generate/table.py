@@ -9,7 +9,7 @@ Spec: SOAP/JMS appendix E.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from soapjms.generate.calls import ACTION, BOUNDARY
@@ -22,25 +22,19 @@ from soapjms.protocol.names import CR_NAMESPACE, REC_NAMESPACE, SoapVersion, Sub
 def with_properties(**properties: Any) -> Change:
     """Set message properties, or remove those that are None."""
 
-    def change(message: Members) -> None:
-        for name, value in properties.items():
-            if value is None:
-                message["properties"].pop(f"SOAPJMS_{name}", None)
-            else:
-                message["properties"][f"SOAPJMS_{name}"] = value
-
-    return change
+    return _with("properties", {f"SOAPJMS_{name}": value for name, value in properties.items()})
 
 
 def with_headers(**headers: Any) -> Change:
     """Set JMS headers, or remove those that are None."""
 
+    return _with("jms", headers)
+
+
+def _with(member: str, values: Mapping[str, Any]) -> Change:
     def change(message: Members) -> None:
-        for name, value in headers.items():
-            if value is None:
-                message["jms"].pop(name, None)
-            else:
-                message["jms"][name] = value
+        merged = {**message[member], **values}
+        message[member] = {name: value for name, value in merged.items() if value is not None}
 
     return change
 

@@ -135,7 +135,7 @@ class AmqpClient(Driver):
         self._paused: list[OutgoingLink] = []
         self._unanswered: set[Any] = set()  # refused and stolen links, until the client has confirmed the end
         self.bursts = OutputBursts(self)
-        self._attaching = LinkFactory(self, house)
+        self._attaching = LinkFactory(self, house.broker, house.options)
         self._inspection = FrameInspection(self)
         self._at: Handlers = {
             Event.CONNECTION_REMOTE_OPEN: self._on_connection_open,

@@ -54,13 +54,6 @@ class LinkOwner(Desk, Sink, Protocol):
         """End a link that another one of the same name replaces; on any thread."""
 
 
-class ClientContext(Protocol):
-    """The context that all clients share."""
-
-    broker: Broker
-    options: Options
-
-
 class DynamicNode(NamedTuple):
     """A node created for a link: its destination, the link's session, and its expiry policy."""
 
@@ -81,14 +74,12 @@ def _weighed(link: Any, named: NamedSubscription | None) -> Any:
 class LinkFactory:
     """Creates our ends of a client's links. Called with the lock held."""
 
-    def __init__(self, client: LinkOwner, shared: ClientContext) -> None:
-        self._client = client
-        self._broker = shared.broker
-        self._options = shared.options
-        self._claims = shared.broker.claims
+    def __init__(self, client: LinkOwner, broker: Broker, options: Options) -> None:
+        self._client, self._broker, self._options = client, broker, options
+        self._claims = broker.claims
         self._selecting: dict[Any, int] = {}  # by durable subscription, or by name and role of the link
         self._dynamic: dict[tuple[str, bool], DynamicNode] = {}
-        self._unfinished = OpenTransfers(max(shared.options.max_unfinished, shared.options.max_message))
+        self._unfinished = OpenTransfers(max(options.max_unfinished, options.max_message))
 
     def attach(self, link: Any) -> IncomingLink | OutgoingLink:
         """Attach our end of a link.

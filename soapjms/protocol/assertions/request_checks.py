@@ -11,7 +11,7 @@ Spec: SOAP/JMS 2.2, 3.4.4, 3.4.5; SOAP/JMS 2.2.3 soapAction; RFC 3902 2; XOP 5.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from brokers.message import DeliveryMode, MessageType, PropertyType
@@ -687,8 +687,24 @@ def _won(case: Case, winners: tuple[Origin, ...], losers: tuple[Origin, ...]) ->
             yield name, found.value, seen
 
 
+def _disagreement(
+    found: Iterable[tuple[str, object, object]], case: Case, before: str = "", at: str = ""
+) -> Reason | None:
+    """Say which of the values that should count the message does not show; None if it shows all."""
+    wrong = [each for each in found if not _agrees(*each)]
+    if not wrong:
+        return None
+    said = (
+        f"{name} is {_value_text(name, wanted)}{at}, the message shows {_value_text(name, seen)}"
+        for name, wanted, seen in wrong
+    )
+    return Reason(before + "; ".join(said), *(_shown_as(name, wanted, case) for name, wanted, _ in wrong))
+
+
 def _rule(winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Rule:
     """Make the test and the check of a row: whether a source overrides another, and whether the message shows that."""
+    over = f", over {' and '.join(losers)}" if losers else ""
+    before = f"by {' or '.join(winners)}{over}: "
 
     @reads(*SHOWN_FACTS)
     def applies(case: Case) -> bool:
@@ -696,16 +712,7 @@ def _rule(winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Rule:
 
     @reads(*SHOWN_FACTS)
     def check(case: Case) -> str | None:
-        wrong = [each for each in _won(case, winners, losers) if not _agrees(*each)]
-        said = (
-            f"{name} is {_value_text(name, wanted)}, the message shows {_value_text(name, seen)}"
-            for name, wanted, seen in wrong
-        )
-        over = f", over {' and '.join(losers)}" if losers else ""
-        if not wrong:
-            return None
-        spots = (_shown_as(name, wanted, case) for name, wanted, _ in wrong)
-        return Reason(f"by {' or '.join(winners)}{over}: {'; '.join(said)}", *spots)
+        return _disagreement(_won(case, winners, losers), case, before)
 
     return applies, check
 
@@ -747,13 +754,7 @@ def repeats_a_parameter(case: Case) -> bool:
 @reads(*SHOWN_FACTS)
 def last_one_counts(case: Case) -> str | None:
     """Spec: SOAP/JMS 2.2; Protocol-2002."""
-    wrong = [each for each in _repeated(case) if not _agrees(*each)]
-    said = (
-        f"{name} is {_value_text(name, wanted)} at last, the message shows {_value_text(name, seen)}"
-        for name, wanted, seen in wrong
-    )
-    spots = (_shown_as(name, wanted, case) for name, wanted, _ in wrong)
-    return Reason("; ".join(said), *spots) if wrong else None
+    return _disagreement(_repeated(case), case, at=" at last")
 
 
 STATING = (SOAP_12, names.MULTIPART, names.XOP)
