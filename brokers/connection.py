@@ -32,6 +32,9 @@ from brokers.errors import BrokerError, NotSentError, SendFailedError, Unsupport
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
 
+MAX_PREFETCH: Final = (1 << 31) - 1
+"""Maximum `prefetch` of a consumer: all brokers read so many messages, some no larger number."""
+
 DEFAULT_TIMEOUT: Final = 30.0
 """Default time limit for connecting, subscribing and committing, in seconds."""
 
@@ -280,8 +283,8 @@ class SubscribeOptions:
 
         Raises:
             UnsupportedError: there is a selector or a durable name, which the broker or this connection lacks.
-            UsageError: there is a durable name for a destination that is not a topic, `prefetch` is below 1, or UTF-8
-                cannot encode a name or the selector.
+            UsageError: there is a durable name for a destination that is not a topic, `prefetch` is below 1 or above
+                2,147,483,647, or UTF-8 cannot encode a name or the selector.
         """
         broker = capabilities.broker
         if self.selector is not None and not capabilities.selectors:
@@ -293,8 +296,8 @@ class SubscribeOptions:
                 f"{broker} has no durable subscriptions (capability `durable_topics`); ActiveMQ has them for "
                 "connections with a client id: connect with client_id=NAME"
             )
-        if self.prefetch < 1:
-            raise UsageError(f"prefetch must be at least 1, got {self.prefetch}")
+        if not 1 <= self.prefetch <= MAX_PREFETCH:
+            raise UsageError(f"prefetch must be at least 1 and at most {MAX_PREFETCH}, got {self.prefetch}")
         for text in (self.destination.name, self.destination.address, self.selector, self.durable_name):
             _check_text(text or "")
 

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeAlias
 from proton import Condition, Described, Receiver, Sender, Terminus, ulong
 
 from brokers.amqp.engine import AmqpEngine, AmqpLink
-from brokers.amqp.outcomes import failure_of, is_final, refusal
+from brokers.amqp.outcomes import failure_of, final_outcome, refusal
 from brokers.amqp.sections import AmqpSection, encode
 from brokers.amqp.send import OUTCOMES, put_symbols
-from brokers.amqp.transfers import Transfer, send, settle, transaction_of, was_accepted, wrapped
-from brokers.errors import BrokerError, UnsupportedError
+from brokers.amqp.transfers import Transfer, declared_transaction, send, settle, was_accepted, wrapped
+from brokers.errors import BrokerError, SendFailedError, UnsupportedError
 
 DECLARE: Final = 0x31
 DISCHARGE: Final = 0x32
@@ -74,6 +74,8 @@ class Coordinator(AmqpLink):
         def told(transaction: bytes | None, error: BrokerError | None) -> None:
             if transaction is None:
                 self._one_ended()
+            if isinstance(error, SendFailedError) and not error.is_known:
+                error = None  # whatever the answer means, it declares no transaction
             tell(transaction, error)
 
         self._begun += 1
@@ -95,7 +97,9 @@ class Coordinator(AmqpLink):
     def discharge(self, transaction: bytes, tell: Tell, *, fail: bool = False) -> None:
         """End a transaction, and call `tell` when that is done. With the engine's lock held."""
 
-        def told(_: bytes | None, error: BrokerError | None) -> None:
+        def told(declared: bytes | None, error: BrokerError | None) -> None:
+            if declared is not None:
+                error = SendFailedError("the broker declared a transaction when asked to end one", is_known=False)
             tell(None, error)
             self._one_ended()
 
@@ -136,12 +140,12 @@ class Coordinator(AmqpLink):
 
     def delivered(self, transfer: Transfer) -> None:
         """Pass on the coordinator's answer."""
-        transaction, error = transaction_of(transfer), None
+        transaction, error = declared_transaction(transfer), None
         if transaction is None and not was_accepted(transfer, None):
-            delivery = wrapped(transfer)
-            if not is_final(delivery):
+            outcome = final_outcome(wrapped(transfer))
+            if outcome is None:
                 return
-            error = failure_of(delivery)
+            error = failure_of(outcome)
         tell = self._asked.pop(transfer, None)
         settle(transfer)
         if tell is not None:

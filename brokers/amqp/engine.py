@@ -106,6 +106,7 @@ class AmqpEngine(Driver):
         self._dial = Dial(login)
         self._links: dict[Any, tuple[Any, AmqpLink]] = {}  # by the key of the link, which is valid while it is kept
         self._sessions: dict[Session, Callable[[Condition | None], None]] = {}
+        self._leaving: set[Session] = set()
         self._names = 0
         self.place = new_place()
         self._largest = 0
@@ -251,6 +252,16 @@ class AmqpEngine(Driver):
         self._sessions[session] = ended
         return session
 
+    def end_session(self, session: Session) -> None:
+        """End a session, once the broker has answered its beginning: proton does not know its channel after the end.
+
+        It would take the broker's `begin` for a violation, and close the connection. With the lock held.
+        """
+        if session.state & Endpoint.REMOTE_UNINIT:
+            self._leaving.add(session)
+        else:
+            session.close()
+
     def forget(self, link: Sender | Receiver | None) -> None:
         """Unregister the handler of a link. With the lock held."""
         if link is not None:
@@ -304,6 +315,9 @@ class AmqpEngine(Driver):
     def _on_session_open(self, event: Any) -> None:
         if event.session.state & Endpoint.LOCAL_UNINIT:
             self.break_off(NOT_ALLOWED, "the broker began a session, but only the client may begin sessions")
+        if event.session in self._leaving:
+            self._leaving.remove(event.session)
+            event.session.close()
         if event.session == self._session and not self._is_greeted:
             self._is_greeted = True
             self._greeting.put(None)

@@ -43,6 +43,8 @@ LINK_REDIRECT: Final = "amqp:link:redirect"
 REDIRECTS: Final = frozenset({LINK_REDIRECT, "amqp:connection:redirect"})
 
 STATES: Final[Mapping[Any, int]] = {
+    0x23: Delivery.RECEIVED,
+    "amqp:received:list": Delivery.RECEIVED,
     0x24: Delivery.ACCEPTED,
     "amqp:accepted:list": Delivery.ACCEPTED,
     0x25: Delivery.REJECTED,
@@ -52,22 +54,31 @@ STATES: Final[Mapping[Any, int]] = {
     0x27: Delivery.MODIFIED,
     "amqp:modified:list": Delivery.MODIFIED,
 }
-"""The outcomes by their descriptors."""
+"""The delivery states by their descriptors."""
+
+NOT_FINAL: Final = frozenset({0, int(Delivery.RECEIVED)})
+"""The states of a delivery about which the receiver has not decided."""
+
+UNKNOWN_STATE: Final = -1
+"""The state that stands for any other descriptor within a transaction."""
 
 
 class AmqpOutcome(NamedTuple):
     """The outcome that a receiver gave a delivery, at once or at the commit of a transaction.
 
     Attributes:
-        state: proton's code; 0 if it is unknown.
+        state: the code of its descriptor; 0 if there is none, `UNKNOWN_STATE` for an unknown one in a transaction.
         condition: why it was rejected.
         failed, undeliverable: the flags of the outcome `modified`.
+        transaction: the id of the transaction whose commit it waits for; empty if the state names none validly, None
+            outside of a transaction.
     """
 
     state: int
     condition: Condition | None = None
     failed: bool = False
     undeliverable: bool = False
+    transaction: bytes | None = None
 
 
 class RedirectedError(SendFailedError):
@@ -130,59 +141,66 @@ def says_refused(condition: Condition | None) -> bool:
     )
 
 
-def is_final(delivery: Delivery) -> bool:
-    """Return whether a delivery has its final state, or was settled without one."""
-    return delivery.settled or delivery.remote_state not in (0, Delivery.RECEIVED)
+def final_outcome(delivery: Delivery) -> AmqpOutcome | None:
+    """Return the outcome of a delivery; None as long as the peer may still give another one.
+
+    A delivery that was settled without an outcome has the state 0. Spec: AMQP 1.0 part 3, 3.4; part 4, 4.5.
+    """
+    outcome = _outcome(delivery)
+    return None if outcome.state in NOT_FINAL and not delivery.settled else outcome
 
 
-def failure_of(delivery: Delivery) -> SendFailedError | None:
-    """Return why a sent message was not accepted, or may not have been; None if it was."""
-    if delivery.remote_state in (0, Delivery.RECEIVED):
-        return SendFailedError(
-            "the broker settled the message without an outcome: whether it was accepted is not known", is_known=False
-        )
-    outcome = outcome_of(delivery)
+def _outcome(delivery: Delivery) -> AmqpOutcome:
+    remote = delivery.remote
+    if delivery.remote_state != TRANSACTIONAL:
+        return AmqpOutcome(delivery.remote_state, remote.condition, remote.failed, remote.undeliverable)
+    data: Any = remote.data
+    transaction, outcome = transaction_in(data), data[1] if isinstance(data, list) and len(data) > 1 else None
+    if not isinstance(outcome, Described) or not isinstance(outcome.descriptor, int | str):
+        return AmqpOutcome(0, transaction=transaction)
+    fields = outcome.value if isinstance(outcome.value, list) else []
+    state = STATES.get(outcome.descriptor, UNKNOWN_STATE)
+    if state == Delivery.MODIFIED:
+        failed, undeliverable = (each is True for each in [*fields, None, None][:2])
+        return AmqpOutcome(state, None, failed, undeliverable, transaction)
+    condition = _condition(fields) if state == Delivery.REJECTED else None
+    return AmqpOutcome(state, condition, transaction=transaction)
+
+
+def transaction_in(fields: Any) -> bytes:
+    """Return the id of the transaction in the fields of a state within one; empty if there is no valid id."""
+    found = fields[0] if isinstance(fields, list) and fields else None
+    return bytes(found) if isinstance(found, bytes | memoryview) else b""
+
+
+def failure_of(outcome: AmqpOutcome, transaction: bytes | None = None) -> SendFailedError | None:
+    """Return why a sent message was not accepted, or may not have been; None if it was.
+
+    Args:
+        outcome: the outcome.
+        transaction: the transaction in which the message was sent. Brokers may leave it out of their answer, as
+            ActiveMQ Classic and Artemis do; but an answer about another transaction says nothing about the message.
+    """
+    if outcome.transaction is not None and outcome.transaction != transaction:
+        return _unknown("answered with the state of another transaction")
     match outcome.state:
+        case Delivery.ACCEPTED:
+            return None
         case Delivery.REJECTED:
             return refusal(outcome.condition)
         case Delivery.RELEASED:
             return SendFailedError("the broker gave the message back: released")
         case Delivery.MODIFIED:
-            said = [
-                word
-                for word, is_so in (
-                    ("delivery failed", outcome.failed),
-                    ("not deliverable here", outcome.undeliverable),
-                )
-                if is_so
-            ]
-            return SendFailedError(
-                f"the broker gave the message back: modified{' (' * bool(said)}{', '.join(said)}{')' * bool(said)}"
-            )
-    return None
+            flags = ("delivery failed", outcome.failed), ("not deliverable here", outcome.undeliverable)
+            said = ", ".join(word for word, is_so in flags if is_so)
+            return SendFailedError(f"the broker gave the message back: modified{said and f' ({said})'}")
+        case 0 | Delivery.RECEIVED:
+            return _unknown("settled the message without an outcome")
+    return _unknown("answered with a state that is no outcome of a message")
 
 
-def outcome_of(delivery: Delivery) -> AmqpOutcome:
-    """Return the outcome of a delivery; within a transaction, the outcome that takes effect at its commit."""
-    remote = delivery.remote
-    if delivery.remote_state != TRANSACTIONAL:
-        return AmqpOutcome(delivery.remote_state, remote.condition, remote.failed, remote.undeliverable)
-    data: Any = remote.data
-    outcome = data[1] if isinstance(data, list) and len(data) > 1 else None
-    if not isinstance(outcome, Described) or not isinstance(outcome.descriptor, int | str):
-        return AmqpOutcome(0)
-    fields = outcome.value if isinstance(outcome.value, list) else []
-    state = STATES.get(outcome.descriptor, 0)
-    if state == Delivery.MODIFIED:
-        return AmqpOutcome(state, None, *(each is True for each in [*fields, None, None][:2]))
-    return AmqpOutcome(state, _condition(fields) if state == Delivery.REJECTED else None)
-
-
-def transaction_of(delivery: Delivery) -> bytes | None:
-    """Return the id of the transaction in a delivery state, or None if there is no valid id."""
-    data: Any = delivery.remote.data
-    found = data[0] if isinstance(data, list) and data else None
-    return bytes(found) if isinstance(found, bytes | memoryview) else None
+def _unknown(what: str) -> SendFailedError:
+    return SendFailedError(f"the broker {what}: whether it was accepted is not known", is_known=False)
 
 
 def _condition(fields: list[Any]) -> Condition | None:

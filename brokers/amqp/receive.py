@@ -139,21 +139,22 @@ class Inlet:
             ConnectionLostError: the connection has ended.
         """
         self._receive, self._on_detach = receive, on_detach
+        address = spell(self.options.destination, self.dialect)  # before the session, as it may raise
         with self.engine.held():
             session = self._session = self.engine.begin_session(self._session_ended)
             durable = self.options.durable_name
             receiver = session.receiver(self.engine.new_name() if durable is None else durable)
             link = self._link = self.engine.look_after(receiver, self)
-            self._describe(link)
+            self._describe(link, address)
             link.open()
             self.engine.is_lazy |= self.options.lazy
             self.is_live = True
             self._give(self.options.prefetch if credit is None else credit)
         return self._wait
 
-    def _describe(self, link: Receiver) -> None:
+    def _describe(self, link: Receiver, address: str) -> None:
         destination, selector = self.options.destination, self.options.selector
-        link.source.address = spell(destination, self.dialect)
+        link.source.address = address
         put_symbols(link.source.capabilities, CAPABILITIES[node_kind(destination, self.dialect)])
         put_symbols(link.source.outcomes, *OUTCOMES)
         if selector is not None:
@@ -287,7 +288,7 @@ class Inlet:
         self._transfers.clear()
         if self.options.durable_name is not None:  # otherwise the subscription would end with the session
             self._link.detach()
-        self._session.close()
+        self.engine.end_session(self._session)
 
     def await_detached(self, timeout: float) -> None:
         """Wait until the broker has confirmed the end, at most `timeout` seconds."""

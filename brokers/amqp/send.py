@@ -22,7 +22,7 @@ from proton import Condition, Data, Receiver, Sender, Terminus, symbol
 
 from brokers.amqp.dialect import CAPABILITIES, AmqpDialect, node_kind, spell
 from brokers.amqp.engine import AmqpEngine, AmqpLink
-from brokers.amqp.outcomes import failing_tag, failure_of, is_final, refusal, says_refused
+from brokers.amqp.outcomes import failing_tag, failure_of, final_outcome, refusal, says_refused
 from brokers.amqp.transfers import (
     Transfer,
     begin,
@@ -241,10 +241,10 @@ class Outbox(AmqpLink):
             return
         error = None
         if not was_accepted(transfer, posting.transaction):
-            delivery = wrapped(transfer)
-            if not is_final(delivery):
+            outcome = final_outcome(wrapped(transfer))
+            if outcome is None:
                 return
-            error = failure_of(delivery)
+            error = failure_of(outcome, posting.transaction)
         del self._unsettled[transfer]
         settle(transfer)
         self._engine.later(partial(posting.settle, error))

@@ -79,8 +79,9 @@ class AmqpTransaction(DeferredTransaction[AmqpDelivery]):
         """Carry out the transaction. A send that the broker refuses fails alone.
 
         If the broker refuses the commit, the future raises SendFailedError and the connection is closed, so that the
-        broker delivers again. If a delivery has gone back to the broker (its consumer was closed), nothing is carried
-        out and the future raises ClosedError.
+        broker delivers again; if its answer does not say whether it carried out the commit, ConnectionLostError. If a
+        delivery has gone back to the broker (its consumer was closed), nothing is carried out and the future raises
+        ClosedError.
 
         Raises:
             ClosedError: the transaction was committed or aborted before.
@@ -227,11 +228,12 @@ class _Commit:
     def _settle(self, error: BrokerError | None, *, discharged: bool) -> None:
         if error is None and self._refused:
             self._send_on(self._refused, self._end)
-        else:
-            self._end([], error)
-        if discharged and isinstance(error, SendFailedError):
+        elif discharged and isinstance(error, SendFailedError):
+            self._end([], error if error.is_known else ConnectionLostError(f"{error}"))
             events.TRANSACTION_REFUSED.log(error)
             self._session.drop()
+        else:
+            self._end([], error)
 
     def _end(self, refused: list[RefusedSend], error: BrokerError | None = None) -> None:
         if not self._future.done():

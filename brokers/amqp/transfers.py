@@ -165,7 +165,7 @@ def was_settled(transfer: Transfer) -> bool:
     return bool(lib.pn_delivery_settled(transfer))
 
 
-def transaction_of(transfer: Transfer) -> bytes | None:
+def declared_transaction(transfer: Transfer) -> bytes | None:
     """Return the id of the transaction that the peer declared; None if the state is another one, or has no valid id."""
     found = read_value(_state_of(transfer), 0) if lib.pn_delivery_remote_state(transfer) == DECLARED else None
     fields = [] if found is None else found[1]

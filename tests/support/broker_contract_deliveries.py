@@ -542,3 +542,5 @@ class LifeCycleContract(Fixtures):
         """A consumer that may hold nothing is the caller's error."""
         with pytest.raises(UsageError, match="prefetch"):
             connection.consume(queue(fresh()), Inbox(), prefetch=0)
+        with pytest.raises(ValueError, match="prefetch must be"):
+            connection.consume(queue(fresh()), Inbox(), prefetch=1 << 31)

@@ -19,8 +19,8 @@ from proton import Delivery, Link, Sender, uint
 from brokers.amqp import transfers
 from brokers.amqp.listener.bursts import OutputBurst, OutputBursts
 from brokers.amqp.listener.messages import uncarried
-from brokers.amqp.listener.transactions import ClientTransactions, transaction_of
-from brokers.amqp.outcomes import AmqpOutcome, is_final, outcome_of
+from brokers.amqp.listener.transactions import ClientTransactions
+from brokers.amqp.outcomes import AmqpOutcome, final_outcome
 from brokers.amqp.transfers import STATE_ACCEPTED, Transfer, credit_of, settle, wrapped
 from brokers.connection import Delivery as BrokerDelivery
 from brokers.embedded.connection import EmbeddedConsumer, EmbeddedDelivery, Submit
@@ -179,18 +179,19 @@ class OutgoingLink:
             return
         if lib.pn_delivery_remote_state(transfer) == STATE_ACCEPTED:
             sent.delivery.accept()
-        elif not self._conclude(wrapped(transfer), transaction_of(transfer), sent.delivery):
+        elif not self._conclude(wrapped(transfer), sent.delivery):
             return
         del self._held[transfer]
         settle(transfer)
 
-    def _conclude(self, delivery: Delivery, transaction: bytes | None, held: EmbeddedDelivery) -> bool:
+    def _conclude(self, delivery: Delivery, held: EmbeddedDelivery) -> bool:
         """Settle a message with any outcome; return False if it has none yet."""
-        if not is_final(delivery):
+        outcome = final_outcome(delivery)
+        if outcome is None:
             return False
-        if transaction is not None:
-            held = self._desk.works.find(transaction).taking(held)
-        conclude(held, outcome_of(delivery))
+        if outcome.transaction is not None:
+            held = self._desk.works.find(outcome.transaction).taking(held)
+        conclude(held, outcome)
         return True
 
     def _allow(self) -> None:

@@ -14,9 +14,8 @@ from cproton_ffi import lib
 from proton import Condition, Delivery, Described, symbol, ulong
 
 from brokers import events
-from brokers.amqp import outcomes
 from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, RefusalError
-from brokers.amqp.outcomes import LIMIT
+from brokers.amqp.outcomes import LIMIT, transaction_in
 from brokers.amqp.sections import AmqpSection, MalformedError, decode, is_described
 from brokers.amqp.transfers import TRANSACTIONAL, Transfer, wrapped
 from brokers.embedded.connection import EmbeddedConnection, EmbeddedDelivery, EmbeddedTransaction
@@ -275,10 +274,10 @@ COMMANDS: Final[dict[str, Callable[[ClientTransactions, list[Any], CoordinatorLi
 
 
 def transaction_of(transfer: Transfer) -> bytes | None:
-    """Return the id of the transaction in a delivery's state, or None."""
+    """Return the id of the transaction in which a message was sent; empty if it is not valid, None if there is none."""
     if lib.pn_delivery_remote_state(transfer) != TRANSACTIONAL:
         return None
-    return outcomes.transaction_of(wrapped(transfer)) or b""
+    return transaction_in(wrapped(transfer).remote.data)
 
 
 def provisional(transfer: Transfer, transaction: bytes, state: int, error: Condition | None = None) -> None:

@@ -71,9 +71,11 @@ def attach(channel: int, handle: int, name: str) -> bytes:
     return frame(ATTACH, name, uint(handle), False, None, None, *ends, None, None, uint(0), channel=channel)
 
 
-def begin(channel: int) -> bytes:
-    """Write the frame of a begin that nobody asked for."""
-    return frame(BEGIN, None, uint(0), uint(WINDOW), uint(WINDOW), channel=channel)
+def begin(channel: int, answers: int | None = None) -> bytes:
+    """Write the frame of a begin, which answers the client's on a channel, or one that nobody asked for."""
+    return frame(
+        BEGIN, None if answers is None else ushort(answers), uint(0), uint(WINDOW), uint(WINDOW), channel=channel
+    )
 
 
 FORBIDDEN: dict[str, tuple[Callable[[int, int, int], bytes], str, str]] = {
@@ -248,14 +250,111 @@ def test_a_broker_that_pings_and_does_not_read() -> None:
         assert not thread.is_alive()
 
 
-def test_a_consumer_that_is_answered_too_late() -> None:
-    """It ends for the broker too, which would else send it messages that nobody takes."""
-    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=1.0, reconnect=False) as connection:
-        broker.leaves_out = {ATTACH}
-        with pytest.raises(BrokerError, match=r"did not answer within 1\.0 s"):
-            connection.consume(queue("q"), lambda delivery: None)
+@pytest.mark.parametrize("durable", [None, "lasting"])
+@pytest.mark.parametrize("late", [{ATTACH, DETACH, END}, {BEGIN, ATTACH, DETACH, END}])
+def test_a_consumer_that_is_answered_too_late(late: set[int], durable: str | None) -> None:
+    """It ends for the broker too, which would else send it messages that nobody takes; the connection goes on."""
+    with (
+        BrokenBroker() as broker,
+        brokers.connect(f"{broker.url}?clientId=me", timeout=0.2, reconnect=False) as connection,
+    ):
+        broker.leaves_out = late
+        with pytest.raises(BrokerError, match=r"did not answer within 0\.2 s"):
+            connection.consume(topic("t"), lambda delivery: None, durable_name=durable)
+        ((channel, (name, handle, *_)),) = ((on, fields) for kind, on, fields in broker.received if kind == ATTACH)
+        if BEGIN in late:
+            assert not broker.got(END)
+            broker.write(begin(channel, answers=channel))
+        broker.write(attach(channel, int(handle), str(name)))
+        if durable is not None:
+            broker.until(lambda: broker.got(DETACH))
+            broker.write(frame(DETACH, handle, channel=channel))
         broker.until(lambda: broker.got(END))
+        broker.write(frame(END, channel=channel))
+        connection.send(text(queue("q")))
+        broker.until(lambda: len(broker.got(ATTACH)) == 2)
         assert connection.state is ConnectionState.CONNECTED
+
+
+def answered(channel: int, number: int, state: Any) -> bytes:
+    """Write the frame that settles a message with a state."""
+    return frame(DISPOSITION, True, uint(number), uint(number), True, state, channel=channel)
+
+
+def state(code: int, *fields: Any) -> Described:
+    """Make a delivery state."""
+    return Described(ulong(code), list(fields))
+
+
+ACCEPTED = state(0x24)
+
+NO_OUTCOMES = {
+    "an unknown one": state(0x99),
+    "a declared transaction": state(0x33, b"t"),
+    "within a transaction that is none": state(0x34, None, ACCEPTED),
+    "within a transaction, none": state(0x34, b"t"),
+    "within a transaction, an unknown one": state(0x34, b"t", state(0x99)),
+    "within a transaction, not yet one": state(0x34, b"t", state(0x23, uint(0), ulong(0))),
+    "within another transaction": state(0x34, b"another", ACCEPTED),
+}
+"""What a broker may answer to a message that does not say that it took it."""
+
+
+@pytest.mark.parametrize("what", NO_OUTCOMES)
+def test_a_message_that_is_answered_without_an_outcome(what: str) -> None:
+    """It does not count as accepted, nor as refused."""
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection:
+        broker.on_transfer = lambda channel, number: broker.write(answered(channel, number, NO_OUTCOMES[what]))
+        error = connection.send(text(queue("q"))).exception(PATIENCE)
+        assert isinstance(error, SendFailedError)
+        assert not error.is_known
+
+
+def test_a_message_that_is_answered_without_an_outcome_at_first() -> None:
+    """Its sender waits for the outcome."""
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection:
+        first = frame(DISPOSITION, True, uint(0), uint(0), False, state(0x34, b"t"))
+        broker.on_transfer = lambda channel, number: broker.write(first, answered(channel, number, ACCEPTED))
+        connection.send(text(queue("q"))).result(PATIENCE)
+
+
+def answering(broker: BrokenBroker, *states: Described) -> Callable[[int, int], None]:
+    """Return what answers the steps of a transaction: its beginning, messages and end."""
+    return lambda channel, number: broker.write(answered(channel, number, states[number]))
+
+
+@pytest.mark.parametrize("what", NO_OUTCOMES)
+def test_a_message_of_a_transaction_that_is_answered_without_an_outcome(what: str) -> None:
+    """The commit names it as one of which it is not known whether it was accepted."""
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection:
+        broker.on_transfer = answering(broker, state(0x33, b"t"), NO_OUTCOMES[what], ACCEPTED, state(0x33, b"u"))
+        transaction = connection.begin()
+        transaction.send(text(queue("q")))
+        (refused,) = transaction.commit().result(PATIENCE)
+        assert not refused.error.is_known
+
+
+@pytest.mark.parametrize("answer", [ACCEPTED, state(0x34, b"t", ACCEPTED), state(0x34, b"t", ACCEPTED, None)])
+def test_a_message_of_a_transaction_that_is_accepted(answer: Described) -> None:
+    """Whether the broker names the transaction or not."""
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection:
+        broker.on_transfer = answering(broker, state(0x33, b"t"), answer, ACCEPTED, state(0x33, b"u"))
+        transaction = connection.begin()
+        transaction.send(text(queue("q")))
+        assert transaction.commit().result(PATIENCE) == ()
+
+
+@pytest.mark.parametrize("what", [*NO_OUTCOMES, "within its transaction"])
+def test_a_commit_that_is_answered_without_an_outcome(what: str) -> None:
+    """It may have been carried out, so it does not count as done, and the connection ends."""
+    states = NO_OUTCOMES | {"within its transaction": state(0x34, b"t", ACCEPTED)}
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection:
+        broker.on_transfer = answering(broker, state(0x33, b"t"), ACCEPTED, states[what], state(0x33, b"u"))
+        transaction = connection.begin()
+        transaction.send(text(queue("q")))
+        with pytest.raises(ConnectionLostError):
+            transaction.commit().result(PATIENCE)
+        eventually("it ends", lambda: connection.state is ConnectionState.LOST)
 
 
 def test_a_subscription_that_ends_too_late() -> None:
