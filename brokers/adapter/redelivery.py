@@ -1,4 +1,4 @@
-"""How often a message that its consumer releases is delivered, and the pause before each redelivery.
+"""How often a message that its consumer releases is delivered, the pause before each redelivery, and why it is refused.
 
 Counting the releases, and what a dead letter is on the wire, belong in the adapter.
 """
@@ -15,6 +15,19 @@ FIRST_PAUSE_SECONDS: Final = 0.05
 
 MAX_PAUSE_DELIVERIES: Final = 10
 """Number of deliveries after which the pause no longer grows: a broker may have a higher limit."""
+
+
+MAX_REASON_CHARACTERS: Final = 1000
+"""Maximum number of characters of the reason for a rejection, which a frame must hold and many messages may have."""
+
+
+def carried_reason(reason: str) -> str:
+    """Return the reason for a rejection as every protocol can carry it.
+
+    It is cut, NUL is left out, and `?` stands for what UTF-8 cannot encode.
+    """
+    cut = reason if len(reason) <= MAX_REASON_CHARACTERS else f"{reason[: MAX_REASON_CHARACTERS - 1]}…"
+    return cut.replace("\0", "").encode(errors="replace").decode()
 
 
 def pause_after(deliveries: int) -> float:

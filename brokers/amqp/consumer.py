@@ -18,7 +18,7 @@ from proton import Delivery as Outcome
 
 from brokers import events
 from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer, why_of
-from brokers.adapter.redelivery import MAX_DELIVERIES, pause_after
+from brokers.adapter.redelivery import MAX_DELIVERIES, carried_reason, pause_after
 from brokers.amqp.message import ReceivedMessage, from_amqp_head, from_amqp_message
 from brokers.amqp.outcomes import RedirectedError, StolenError
 from brokers.amqp.receive import AmqpArrival, Inlet
@@ -90,10 +90,11 @@ class AmqpDelivery(Delivery):
         self._settle_later(Outcome.MODIFIED)
 
     def reject(self, reason: str) -> None:
-        """Have the broker make the message a dead letter. It gets the reason, and may keep it.
+        """Have the broker make the message a dead letter. It gets 1,000 characters of the reason, and may keep them.
 
         Qpid nevertheless delivers it again, until `maximumDeliveryAttempts` of its queue is reached.
         """
+        reason = carried_reason(reason)
         if self._dispose(reason):
             events.DELIVERY_REJECTED.log(self.message.message_id, reason)
 
@@ -234,7 +235,10 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
         if self.options.quick:
             session.lead(self._shared.crew)
         try:
-            inlet.attach(self._turns.put, partial(self._note_detached, inlet))(self._shared.timeout)
+            wait = inlet.attach(self._turns.put, partial(self._note_detached, inlet))
+            if wait is None:
+                return False
+            wait(self._shared.timeout)
         except RedirectedError as error:
             self._go(error)
         return True

@@ -95,6 +95,7 @@ class Inlet:
         self._small = min(limit, PLACE_OCTETS - 1)
         self.shapes = SectionShapes()
         self._is_let_in = False
+        self._is_left = False  # whether it was detached, perhaps before it was attached
         self._link: Receiver | None = None
         self._session: Session | None = None
         self.last_seen = 0
@@ -119,7 +120,9 @@ class Inlet:
 
         Spec: AMQP 1.0 part 2, section 2.6.4; as Qpid JMS does it.
         """
-        self.attach(lambda arrival: None, lambda error: None, credit=0)(timeout)
+        wait = self.attach(lambda arrival: None, lambda error: None, credit=0)
+        assert wait is not None  # nobody else knows the link
+        wait(timeout)
         with self.engine.held():
             self.is_live = False
             if self._link is not None:
@@ -131,16 +134,20 @@ class Inlet:
         receive: Callable[[AmqpArrival], None],
         on_detach: Callable[[BrokerError], None],
         credit: int | None = None,
-    ) -> Callable[[float], None]:
+    ) -> Callable[[float], None] | None:
         """Attach and give credit; return a function that waits for the broker's answer, for a number of seconds.
 
-        It raises:
+        Return None if the link was detached before: its consumer was closed, on another thread.
+
+        The function raises:
             BrokerError: the broker refused, or did not answer in time.
             ConnectionLostError: the connection has ended.
         """
         self._receive, self._on_detach = receive, on_detach
         address = spell(self.options.destination, self.dialect)  # before the session, as it may raise
         with self.engine.held():
+            if self._is_left:
+                return None
             session = self._session = self.engine.begin_session(self._session_ended)
             durable = self.options.durable_name
             receiver = session.receiver(self.engine.new_name() if durable is None else durable)
@@ -279,6 +286,7 @@ class Inlet:
         ActiveMQ Classic loses the delivery count of returned messages when a link is detached, but not when a session
         ends.
         """
+        self._is_left = True
         if not self.is_live or self._link is None or self._session is None:
             return
         self._settle_concluded()

@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Final, TypeAlias
 
 from brokers import events
+from brokers.adapter.redelivery import carried_reason
 from brokers.connection import RefusedSend
 from brokers.embedded.lock import OwnThread, WakeUp, WakingLock
 from brokers.embedded.queues import (
@@ -49,7 +50,6 @@ from brokers.embedded.queues import (
     key_of,
     received,
     redelivered,
-    shortened,
 )
 from brokers.errors import (
     BrokerError,
@@ -543,7 +543,7 @@ class EmbeddedCore:
     def reject(self, holding: Handover, reason: str, batch: Batch | None = None) -> None:
         """Put the message into the dead letters, with at most 1,000 characters of the reason; else like `accept`."""
         with self._lock:
-            self._decide(holding, partial(self._discard, reason=shortened(reason)), batch)
+            self._decide(holding, partial(self._discard, reason=carried_reason(reason)), batch)
 
     # --- transactions
 

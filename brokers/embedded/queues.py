@@ -584,9 +584,6 @@ REASON_PROPERTY: Final = "dead_letter_reason"
 DESTINATION_PROPERTY: Final = "dead_letter_destination"
 EXPIRED: Final = "expired"
 
-MAX_REASON_CHARACTERS: Final = 1000
-"""Maximum number of characters of the reason in a dead letter: a client may give one for many messages at once."""
-
 
 def received(message: Message, message_id: str, now: int) -> Message:
     """Return the message as the broker stores it: with id, time of receipt and defaults, and not redelivered.
@@ -655,11 +652,6 @@ def _changed(message: Message, **changes: Any) -> Message:
 def is_dead_letter_queue(destination: Destination) -> bool:
     """Return whether a destination is a dead-letter queue; messages that fail there are not moved again."""
     return destination.kind is DestinationKind.QUEUE and (destination.name or "").startswith(DEAD_LETTER_PREFIX)
-
-
-def shortened(reason: str) -> str:
-    """Return a reason, cut if it is too long for a dead letter."""
-    return reason if len(reason) <= MAX_REASON_CHARACTERS else f"{reason[: MAX_REASON_CHARACTERS - 1]}…"
 
 
 def dead_letter(message: Message, source: Destination, reason: str) -> Message:

@@ -170,6 +170,19 @@ class DeliveryContract(Fixtures):
             good.accept()
         assert next_in_queue(connection, destination) == "marker"
 
+    def test_reject_with_any_reason(self, connection: Connection) -> None:
+        """A reason that no protocol can carry as it is neither keeps the message here nor ends the connection."""
+        destination, inbox = queue(fresh()), Inbox(accept=False)
+        reasons = ["bad \udc80", "a\0b", "x" * 200_000]
+        send(connection, *(text(destination, "bad") for _ in reasons), text(destination, "good"))
+        with connection.consume(destination, inbox):
+            for reason in reasons:
+                inbox.next().reject(reason)
+            good = inbox.next()
+            assert (good.message.body, good.generation) == ("good", 1)
+            good.accept()
+        assert next_in_queue(connection, destination) == "marker"
+
     def test_accept_twice(self, connection: Connection) -> None:
         """Settling a delivery a second time, in whatever way, does nothing."""
         destination, inbox = queue(fresh()), Inbox(accept=False)

@@ -29,8 +29,10 @@ from brokers import (
 )
 from brokers.amqp import Reconnect, sasl
 from brokers.amqp.listener import Listener
+from brokers.amqp.session import AmqpSession
 from brokers.amqp.url import AmqpOptions, Mechanism, TemporaryQueues, login_of
 from brokers.embedded import Broker
+from brokers.threads.pool import Crew
 from brokers.url import Credentials
 
 AT_ONCE = Reconnect(initial=0.02, maximum=0.1)
@@ -249,6 +251,26 @@ def test_a_lost_connection_is_made_again() -> None:
         with pytest.raises(StaleDestinationError):
             connection.consume(mine, got.append)
     assert [link.address for link in peer.attached if not link.is_sender] == ["in", "node-2", "in"]
+
+
+def test_a_consumer_that_is_closed_while_it_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It attaches no link, which would keep messages from all others until the connection ends."""
+    lead, closed = AmqpSession.lead, threading.Event()
+
+    def close_before(session: AmqpSession, crew: Crew) -> None:
+        lead(session, crew)
+        consumer.close()
+        closed.set()
+
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE, reconnect=AT_ONCE) as connection:
+        consumer = connection.consume(queue("q"), lambda delivery: None, quick=True)
+        monkeypatch.setattr(AmqpSession, "lead", close_before)
+        peer.cut()
+        assert closed.wait(PATIENCE)
+        connection.wait_connected(PATIENCE)
+        connection.send(text()).result(PATIENCE)
+        assert [each.address for each in peer.attached if not each.is_sender] == ["q"]
+        assert connection.generation == 2
 
 
 def test_failover_to_the_next_broker() -> None:

@@ -38,6 +38,7 @@ CALLED = {"artemis": ("DLQ",), "qpid": ("DLQ", "amq.topic/{}")}
 
 DEVIATIONS = {
     ("qpid", "test_reject"): "Broker-J delivers a rejected message again, until maximumDeliveryAttempts of its queue",
+    ("qpid", "test_reject_with_any_reason"): "as for test_reject",
 }
 """What a broker does otherwise than the contract has it, which fails here once it does not."""
 
