@@ -284,7 +284,7 @@ class SubscribeOptions:
         Raises:
             UnsupportedError: there is a selector or a durable name, which the broker or this connection lacks.
             UsageError: there is a durable name for a destination that is not a topic, `prefetch` is below 1 or above
-                2,147,483,647, or UTF-8 cannot encode a name or the selector.
+                2,147,483,647, or UTF-8 cannot encode a name or the selector, or it holds NUL.
         """
         broker = capabilities.broker
         if self.selector is not None and not capabilities.selectors:
@@ -303,6 +303,8 @@ class SubscribeOptions:
 
 
 def _check_text(text: str) -> None:
+    if "\0" in text:
+        raise UsageError(f"a subscription cannot name {text!r}, which holds NUL")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -24,6 +24,9 @@ MAX_MESSAGE_OCTETS: Final = 100 << 20
 MAX_CACHED_CHARACTERS: Final = 256
 """Maximum number of characters of a destination that is cached after parsing."""
 
+MAX_ADDRESS_CHARACTERS: Final = 2048
+"""Maximum number of characters of the name or address of a destination where it must fit into one frame or header."""
+
 TOO_LARGE: Final = "it has {} octets, and a message may have {} here: max_message of the connection raises that"
 """The reason for refusing a message unread: its size in octets, and the limit."""
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Self, Unpack
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.errors import BrokerError
-from brokers.message import TEMPORARY_KINDS, Destination, DestinationKind, Message, queue, topic
+from brokers.message import MAX_ADDRESS_CHARACTERS, TEMPORARY_KINDS, Destination, DestinationKind, Message, queue, topic
 from brokers.naming import INITIAL, PROVIDER_URL, SECRET, Names
 from brokers.schemes import ConnectArguments, connect
 from soapjms.protocol.errors import UsageError
@@ -171,9 +172,15 @@ class ReplyRule:
         reply = request.reply_to
         if reply is None:
             return "the message has no JMSReplyTo"
+        name = reply.name or (reply.address if reply.kind in TEMPORARY_KINDS else None)
+        if not name:
+            return f"JMSReplyTo is a {reply.kind} without a name"
+        if len(name) > MAX_ADDRESS_CHARACTERS:
+            return f"JMSReplyTo is {named(reply)}, which has {len(name)} characters, more than {MAX_ADDRESS_CHARACTERS}"
+        if (problem := _uncarried_in_name(name)) is not None:
+            return f"JMSReplyTo is {named(reply)}, which holds {problem}"
         if not reply.name:
-            own_form = reply.kind in TEMPORARY_KINDS and reply.address
-            return None if own_form else f"JMSReplyTo is a {reply.kind} without a name"
+            return None
         if request.destination is not None and request.destination.name == reply.name:
             return f"JMSReplyTo is {named(reply)}, the destination of the request itself"
         return None if reply.kind in TEMPORARY_KINDS else self._of_name(reply, reply.name)
@@ -189,6 +196,9 @@ class ReplyRule:
             )
         why = never_written(name)
         return None if why is None else f"JMSReplyTo is {named(reply)}, {why}"
+
+
+_uncarried_in_name: Final = lru_cache(maxsize=256)(uncarried)
 
 
 def never_written(name: str) -> str | None:

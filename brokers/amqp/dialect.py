@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 from brokers.connection import Capabilities
 from brokers.errors import UsageError
-from brokers.message import MAX_CACHED_CHARACTERS, Destination, DestinationKind
+from brokers.message import MAX_ADDRESS_CHARACTERS, MAX_CACHED_CHARACTERS, Destination, DestinationKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -154,13 +154,18 @@ def spell(destination: Destination, dialect: AmqpDialect) -> str:
     """Return the address of a destination: its own if it has one, else prefix and name.
 
     Raises:
-        UsageError: it has neither address nor name.
+        UsageError: it has neither address nor name; or proton would cut the address, or a frame may not hold it.
     """
-    if destination.address is not None:
-        return destination.address
-    if not destination.name:
-        raise UsageError(f"a destination must have a name or an address, got {destination.kind} without either")
-    return dialect.prefixes.get(destination.kind, "") + destination.name
+    address = destination.address
+    if address is None:
+        if not destination.name:
+            raise UsageError(f"a destination must have a name or an address, got {destination.kind} without either")
+        address = dialect.prefixes.get(destination.kind, "") + destination.name
+    if "\0" in address:
+        raise UsageError(f"an AMQP address must not hold NUL, got {address[:MAX_ADDRESS_CHARACTERS]!r}")
+    if len(address) > MAX_ADDRESS_CHARACTERS:
+        raise UsageError(f"an AMQP address must have at most {MAX_ADDRESS_CHARACTERS} characters, got {len(address)}")
+    return address
 
 
 def node_kind(destination: Destination, dialect: AmqpDialect) -> DestinationKind:

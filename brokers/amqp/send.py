@@ -174,10 +174,11 @@ class Outbox(AmqpLink):
             self._link.close()
 
     def _attach(self) -> None:
+        address = "" if self._target is None else spell(self._target, self._dialect)
         link = self._engine.look_after(self._engine.session.sender(self._engine.new_name()), self)
         put_symbols(link.source.outcomes, *OUTCOMES)
         if self._target is not None:
-            link.target.address = spell(self._target, self._dialect)
+            link.target.address = address
             put_symbols(link.target.capabilities, CAPABILITIES[node_kind(self._target, self._dialect)])
         link.open()
         self._link, self._is_open, self._has_sent, self._credit = link, False, False, 0

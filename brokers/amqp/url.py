@@ -207,11 +207,12 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
 
     Raises:
         UsageError: the URL has a path that is not allowed, a fragment, no host, an invalid port, or an unknown or
-            invalid parameter; it has a user besides `credentials`; or host or path are not visible ASCII.
+            invalid parameter; it has a user besides `credentials`; host or path are not visible ASCII; or the client id
+            holds NUL.
     """
     parts = split(url, FORM)
     options = options_of(parts, FORM)
-    client_id = given.client_id or options.get("clientId")
+    client_id = _client_id_of(given.client_id or options.get("clientId"))
     binding = _binding_of(parts.scheme.lower(), given.binding or options.get("binding"))
     return AmqpLogin(
         scheme=parts.scheme.lower(),
@@ -239,6 +240,13 @@ def _plain(what: str, text: str, advice: str) -> str:
     if not is_plain(text):
         raise UsageError(f"the {what} must be visible ASCII, as HTTP requires, got {text!r}; {advice}")
     return text
+
+
+def _client_id_of(client_id: str | None) -> str | None:
+    """Return a client id, having checked that it can be sent whole: proton ends text at NUL."""
+    if client_id is not None and "\0" in client_id:
+        raise UsageError(f"the client id must not hold NUL, got {client_id!r}")
+    return client_id
 
 
 def _mechanism_of(name: str | None) -> Mechanism:

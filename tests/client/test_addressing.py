@@ -134,6 +134,17 @@ class TestWhereRepliesGo:
             (Destination(TEMPORARY, None), "a temporary-queue without a name"),
             (Destination(DestinationKind.QUEUE, None, address="/queue/a"), "a queue without a name"),
             *(
+                (Destination(kind, name, address), "which holds NUL at 3")
+                for kind, name, address in (
+                    (DestinationKind.QUEUE, "DLQ\0x", None),
+                    (TEMPORARY, "DLQ\0x", None),
+                    (TEMPORARY, None, "DLQ\0x"),
+                )
+            ),
+            (queue("a\udc80"), "which holds half of a surrogate pair"),
+            (queue("a" * 2049), "which has 2049 characters, more than 2048"),
+            (Destination(TEMPORARY, "a" * 70_000), "which has 70000 characters, more than 2048"),
+            *(
                 (queue(name), "a destination of the broker's own")
                 for name in (
                     "ActiveMQ.Advisory.Queue",

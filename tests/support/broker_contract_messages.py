@@ -300,6 +300,18 @@ class DestinationContract(Fixtures):
         assert mine.kind is DestinationKind.TEMPORARY_QUEUE
         assert kinds == [DestinationKind.TEMPORARY_QUEUE]
 
+    def test_a_name_with_a_nul(self, connection: Connection) -> None:
+        """It is not cut off there: what is sent to it, or asks for answers there, does not reach another queue."""
+        name = fresh()
+        longer = queue(f"{name}\0more")
+        with suppress(UsageError):  # not every protocol has such names
+            send(connection, text(longer, "stray"))
+        with suppress(UsageError):
+            assert round_trip(connection, text(queue(name), "request", reply_to=longer)).reply_to == longer
+        with pytest.raises(UsageError, match="NUL"):
+            connection.consume(longer, Inbox())
+        assert next_in_queue(connection, queue(name)) == "marker"
+
     def test_temporary_queues_are_apart(self, connection: Connection) -> None:
         """Each call of `temporary` gives a queue of its own."""
         first, second = connection.temporary(), connection.temporary()

@@ -23,7 +23,7 @@ from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
 from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError
-from brokers.message import MAX_MESSAGE_OCTETS, Destination, DestinationKind
+from brokers.message import MAX_ADDRESS_CHARACTERS, MAX_MESSAGE_OCTETS, Destination, DestinationKind
 
 Check: TypeAlias = Callable[[str, str], bool]
 """Returns whether a password is that of a user."""
@@ -219,6 +219,8 @@ class AmqpNodes:
             found = Destination(PREFIXES[prefix], address.removeprefix(prefix))
         if not found.name:
             raise RefusalError(INVALID, f"the address {address!r} names nothing")
+        if len(address) > MAX_ADDRESS_CHARACTERS:
+            raise RefusalError(INVALID, f"an address has at most {MAX_ADDRESS_CHARACTERS} characters here")
         if kind is not None and kind.is_temporary and found.name == address:
             raise RefusalError(NOT_FOUND, f"there is no {kind} {address}")
         return Destination(found.kind, found.name)

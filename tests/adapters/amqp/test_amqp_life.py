@@ -24,6 +24,7 @@ from brokers import (
     LoginRefusedError,
     Message,
     StaleDestinationError,
+    UsageError,
     queue,
     topic,
 )
@@ -192,6 +193,7 @@ def test_no_sasl_at_all() -> None:
         ("amqp://host?mechanism=GSSAPI", "mechanism must be one of auto, ANONYMOUS"),
         ("amqp://host?dialect=oracle", "dialect must be one of activemq, artemis, plain"),
         ("amqp://host?temporaryQueues=queues", "temporaryQueues must be one of dynamic, topics, got 'queues'"),
+        ("amqp://host?clientId=a%00b", "the client id must not hold NUL"),
         ("amqp://host?idle=soon", "idle in the amqp URL must be a number of milliseconds"),
         ("amqp://host?caFile=x", "unknown parameter"),
         ("failover:(amqp://user:tops3cret@a,stomp://b)", "speak one protocol"),
@@ -202,6 +204,21 @@ def test_urls_that_cannot_be(url: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         brokers.connect(url)
     assert "tops3cret" not in str(caught.value)
+
+
+def test_addresses_that_cannot_be_sent() -> None:
+    """What proton would cut off, or no frame would hold, is refused, also in a transaction; the connection goes on."""
+    with Peer(offers=()) as peer, brokers.connect(peer.url, timeout=PATIENCE, reconnect=False) as connection:
+        for name, why in (("a\0b", "must not hold NUL"), ("a" * 2049, "at most 2048 characters, got 2049")):
+            for message in (text(queue(name)), text(queue("a"), reply_to=queue(name))):
+                with pytest.raises(UsageError, match=why):
+                    connection.send(message)
+                with pytest.raises(UsageError, match=why):
+                    connection.begin().send(message)
+        with pytest.raises(UsageError, match="at most 2048 characters"):
+            connection.consume(queue("a" * 2049), lambda delivery: None)
+        connection.send(text(queue("a" * 2048))).result(PATIENCE)
+        assert [each.address for each in peer.attached] == ["a" * 2048]
 
 
 def test_what_a_url_says() -> None:
