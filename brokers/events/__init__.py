@@ -739,6 +739,16 @@ STOMP_TOO_MANY_DELIVERIES: Final = LogEvent(
     "message %(message_id)s is a dead letter: delivered %(count)d times and not accepted",
     "The program never accepted the message, which is a dead letter now; look into what it does with it.",
 )
+STOMP_TEXT_CUT: Final = LogEvent(
+    "stomp.text_cut",
+    "brokers.stomp.session",
+    WARNING,
+    (
+        "%(connection)s: the text of message %(message_id)s may have a NUL, where the broker ends its frame, so that "
+        "the connection ends too; the message %(next)s"
+    ),
+    "Have the sender leave out NUL or send bytes, or consume over AMQP.",
+)
 STOMP_TRANSACTION_REFUSED: Final = LogEvent(
     "stomp.transaction_refused",
     "brokers.stomp.transaction",

@@ -449,6 +449,8 @@ Frames: TypeAlias = bytes | tuple[bytes, ...]
 
 def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: str = "1.2") -> bytes:
     """Encode one frame in one piece; see `pack_apart`."""
+    if b"\0" in body and "content-length" not in headers:
+        raise _torn(command)
     return b"".join((pack_head(command, headers, version), body, b"\0"))
 
 
@@ -456,11 +458,18 @@ def pack_apart(command: str, headers: Mapping[str, str], body: bytes, version: s
     """Encode one frame; a large body stays a piece of its own.
 
     Raises:
-        UsageError: see `pack_head`.
+        UsageError: the body has a NUL, and the headers no `content-length`; and see `pack_head`.
     """
+    if b"\0" in body and "content-length" not in headers:
+        raise _torn(command)
     if len(body) < LARGE_OCTETS:
         return b"".join((pack_head(command, headers, version), body, b"\0"))
     return pack_head(command, headers, version), body, b"\0"
+
+
+def _torn(command: str) -> UsageError:
+    """Return the error for a body that would end its frame early: the broker would read its rest as further frames."""
+    return UsageError(f"the body of {command} cannot hold NUL without content-length")
 
 
 def joined(frames: Sequence[Frames]) -> Frames:

@@ -6,10 +6,11 @@ the login.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from secrets import token_hex
+from secrets import token_hex, token_urlsafe
 from time import monotonic
 from typing import Final, TypeGuard
 
@@ -84,6 +85,9 @@ class StompEndpoints(BrokerEndpoints[StompLogin, StompSession]):
         return link
 
 
+SECRET_OCTETS: Final = 9
+"""Number of random octets in the identifiers of a connection."""
+
 SENT: Final = SendResult()
 """The result of every send: STOMP never reports the JMSMessageID to the sender."""
 
@@ -103,6 +107,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         endpoints = StompEndpoints(logins, self._session_ended, randomize=reconnect is not None and reconnect.randomize)
         super().__init__(",".join(map(str, logins)), endpoints, timeout, reconnect)
         self._ids = count(1)
+        self._secrets: defaultdict[str, str] = defaultdict(lambda: token_urlsafe(SECRET_OCTETS))
         self.names = TransactionNames()
         self._strays = Strays(self.new_id, self.later)
         self._shared = StompConsumerContext(
@@ -328,8 +333,13 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             raise UsageError(f"STOMP cannot carry a text of this message: {error}") from error
 
     def new_id(self, what: str) -> str:
-        """Return an identifier that this connection has not used before."""
-        return f"{what}-{next(self._ids)}"
+        """Return an identifier that this connection has not used before, and that no peer can guess.
+
+        ActiveMQ Classic writes a TextMessage as it is: what follows a NUL there is read as further frames, which must
+        not name our subscriptions and receipts. Each kind has its own secret, because Artemis tells receipts to the
+        receivers of a message.
+        """
+        return f"{what}-{self._secrets[what]}-{next(self._ids)}"
 
     def owns(self, delivery: Delivery) -> TypeGuard[StompDelivery]:
         """Return whether a delivery belongs to this connection."""

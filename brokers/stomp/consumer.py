@@ -160,10 +160,10 @@ class StompDelivery(Delivery):
                 return False
             self.state = DeliveryState.RETURNED
             receipt = self.consumer.new_id("receipt")
-            was, queue = self.arrival.headers, link.login.dead_letters or link.dialect.dead_letters
+            queue = link.login.dead_letters or link.dialect.dead_letters
             if self.arrival.refusal:
-                was, reason = {**was, "content-length": "0"}, f"{reason}; {NOT_KEPT}"
-            headers = dead_letter(was, reason, queue, link.dialect)
+                reason = f"{reason}; {NOT_KEPT}"
+            headers = dead_letter(self.arrival.headers, self.arrival.body, reason, queue, link.dialect)
             try:
                 frame = pack("SEND", headers | {"receipt": receipt}, self.arrival.body, link.dialect.version)
             except MemoryError:  # this broker has its own limit of deliveries

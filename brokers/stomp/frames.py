@@ -360,15 +360,16 @@ def acknowledgement(headers: Mapping[str, str], dialect: StompDialect) -> Header
     return {"id": headers.get("ack", "")}
 
 
-def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: StompDialect) -> Headers:
+def dead_letter(headers: Mapping[str, str], body: bytes, reason: str, queue: str, dialect: StompDialect) -> Headers:
     """Return the headers of the SEND frame that moves a message to the dead-letter queue, without expiration.
 
-    A `queue` that ends with `.` is a prefix to the name of the destination. Type, correlation id, reply-to and
-    properties stay; the original address and the reason are added as properties.
+    A `queue` that ends with `.` is a prefix to the name of the destination. Correlation id, reply-to and properties
+    stay, and the type unless it is a text with NUL, which becomes a BytesMessage; the original address and the reason
+    are added as properties.
     """
     address = headers.get("destination", "")
     destination = Destination(DestinationKind.QUEUE, queue + address * queue.endswith("."))
-    return _kept(headers, dialect) | {
+    return _kept(headers, body, dialect) | {
         "destination": spell(destination, dialect),
         **({"destination-type": routing} if (routing := dialect.send_routing.get(destination.kind)) else {}),
         "_AMQ_ORIG_ADDRESS": address,
@@ -376,13 +377,13 @@ def dead_letter(headers: Mapping[str, str], reason: str, queue: str, dialect: St
     }
 
 
-def sent_again(headers: Mapping[str, str], dialect: StompDialect) -> Headers:
-    """Return the headers of the SEND frame that puts a message back on its queue."""
+def sent_again(headers: Mapping[str, str], body: bytes, dialect: StompDialect) -> Headers:
+    """Return the headers of the SEND frame that puts a message back on its queue; a text with NUL as BytesMessage."""
     more = {name: headers[name] for name in ("destination", "expires") if name in headers}
-    return _kept(headers, dialect) | more
+    return _kept(headers, body, dialect) | more
 
 
-def _kept(headers: Mapping[str, str], dialect: StompDialect) -> Headers:
+def _kept(headers: Mapping[str, str], body: bytes, dialect: StompDialect) -> Headers:
     """Return the headers of a MESSAGE frame that a message keeps when it is sent again."""
     kept = {
         name: value
@@ -390,8 +391,8 @@ def _kept(headers: Mapping[str, str], dialect: StompDialect) -> Headers:
         if name not in dialect.message_headers | dialect.reserved | NOT_REPEATED
         or name in ("correlation-id", "reply-to", "type", "priority", "persistent", "content-type")
     }
-    if dialect.is_bytes(headers):
-        kept["content-length"] = headers["content-length"]
+    if dialect.is_bytes(headers) or b"\0" in body:  # without a length, NUL would end the frame
+        kept["content-length"] = str(len(body))
     return kept
 
 

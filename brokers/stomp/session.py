@@ -28,7 +28,7 @@ from brokers.errors import (
 )
 from brokers.stomp.codec import Frames, pack
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, StompDialect, dialect_of
-from brokers.stomp.frames import refusal, text_of
+from brokers.stomp.frames import acknowledgement, refusal, text_of
 from brokers.stomp.socket import Wire
 from brokers.stomp.url import StompLogin
 from brokers.threads.pool import Crew
@@ -123,6 +123,7 @@ class StompSession:
         self.is_up = True
         self._waiting: dict[str, Settle] = {}
         self._routes: dict[str, SubscriptionRoute] = {}
+        self._latest: Mapping[str, str] = {}  # headers of the latest message
         self._complaint = ""
         self._complained = -LAST_WORDS_SECONDS
         self._greeting: SimpleQueue[Mapping[str, str] | BrokerError] = SimpleQueue()
@@ -388,10 +389,29 @@ class StompSession:
     def on_message(self, frame: Any) -> None:
         """Pass a message to its subscription, unless that has ended."""
         route = self._routes.get(frame.headers.get("subscription"))
-        if route is not None and not frame.refusal:
+        if route is None:
+            return
+        self._latest = frame.headers
+        if not frame.refusal:
             route.receive(frame.headers, frame.body)
-        elif route is not None and route.refuse is not None:
+        elif route.refuse is not None:
             route.refuse(frame.headers, frame.size, frame.refusal)
+
+    def on_no_frame(self) -> None:
+        """Log which message the octets may belong to that are no frame, and move it away if it came before.
+
+        ActiveMQ Classic writes a TextMessage as it is, so that a NUL in it ends the frame early. The session ends then,
+        and the message comes again, which would go on forever.
+        """
+        headers = self._latest
+        if not headers or "content-length" in headers:
+            return
+        came_before = headers.get("redelivered") == "true"
+        is_moved = came_before and self.dialect.nack_is_dead_letter and self.dialect.is_own_id(headers)
+        if is_moved:
+            self.request(pack("NACK", acknowledgement(headers, self.dialect)), {})
+        then = "becomes a dead letter" if is_moved else "comes again"
+        events.STOMP_TEXT_CUT.log(self.login, headers.get("message-id"), then)
 
     def on_receipt(self, receipt: str | None) -> None:
         """Call the callback of a receipt."""

@@ -187,6 +187,9 @@ class FrameListener(Protocol):
     def on_receipt(self, receipt: str | None) -> None:
         """Take the `receipt-id` of a RECEIPT."""
 
+    def on_no_frame(self) -> None:
+        """Note that octets are no frame of a broker; the session ends next."""
+
     def on_written(self) -> None:
         """Record that all waiting data was written. Called by any thread, with `writing` held."""
 
@@ -497,6 +500,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         """Read data for at most `at_most` seconds, and send heart-beats meanwhile; return False at the end."""
         assert self._use is not None
         if self._broken is not None:  # all frames before it were passed on
+            self._note_no_frame()
             raise self._broken
         begun = monotonic()
         if begun >= self._sent + self._send_every:
@@ -635,12 +639,17 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         try:
             found = parse_frame(frame)
             if found is not None and not was_passed and found.cmd.upper() not in FRAMES:
+                self._note_no_frame()
                 raise ValueError(f"a broker sends no such frame: {found.cmd[:100]!r}")
             if found is not None:
                 self.process_frame(found, frame)
         except Exception as error:
             events.STOMP_FRAME_UNREAD.log(self._login, error)
             raise
+
+    def _note_no_frame(self) -> None:
+        self._listener.on_no_frame()
+        self._flush()
 
     def after_arrivals(self, task: Callable[[], None]) -> None:
         """Run a task, which must neither block nor fail, once the frames that were read together are passed on.

@@ -115,7 +115,7 @@ class Strays:
             return
         receipt = self._new_id("receipt")
         try:
-            headers = sent_again(stray.headers, link.dialect) | {"receipt": receipt}
+            headers = sent_again(stray.headers, stray.body, link.dialect) | {"receipt": receipt}
             frame = pack("SEND", headers, stray.body, link.dialect.version)
         except (MemoryError, ValueError) as error:
             self._settle(stray, link, done, BrokerError(f"it cannot be written: {error!r}"))

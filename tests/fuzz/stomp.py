@@ -240,7 +240,7 @@ class Says:
     def _receipt(self) -> tuple[list[str], bytes]:
         return [
             "RECEIPT",
-            f"receipt-id:{self._chance.choice(['{held}', '{held}', 'subscribe-1', 'leave', 'x', ''])}",
+            f"receipt-id:{self._chance.choice(['{held}', '{held}', 'leave', 'x', ''])}",
         ], b""
 
     def _error(self) -> tuple[list[str], bytes]:

@@ -19,9 +19,12 @@ from real_brokers import RealBroker
 
 import brokers
 from brokers import ConnectionState, Message, MessageType, queue
+from brokers.adapter.endpoints import Reconnect
 from brokers.message import Properties, Property, PropertyType
-from brokers.stomp.dialect import ARTEMIS
-from brokers.stomp.frames import dead_letter, refusal
+from brokers.stomp import StompConnection
+from brokers.stomp.codec import Cutter, pack
+from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, ARTEMIS, StompDialect
+from brokers.stomp.frames import dead_letter, refusal, sent_again
 
 MIB = 1 << 20
 LARGE = 300
@@ -300,9 +303,128 @@ def test_no_header_that_send_reserves() -> None:
     headers = {"message-id": "1,2", "destination": "a", "content-length": "3", "x": "y", "correlation-id": "c"}
     reserved = dict.fromkeys(ARTEMIS.reserved - ARTEMIS.message_headers, "1")
     assert {"AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME", "transformation"} <= reserved.keys()
-    copied = dead_letter(headers | reserved | {"_AMQ_DUPL_ID": "1"}, "why", "DLQ", ARTEMIS)
+    copied = dead_letter(headers | reserved | {"_AMQ_DUPL_ID": "1"}, b"abc", "why", "DLQ", ARTEMIS)
     assert not copied.keys() & {*reserved, "_AMQ_DUPL_ID"}
     assert (copied["x"], copied["correlation-id"]) == ("y", "c")
+
+
+CUT = "may have a NUL, where the broker ends its frame, so that the connection ends too; the message "
+
+
+@pytest.mark.broker
+def test_frames_in_a_text(activemq: RealBroker) -> None:
+    """ActiveMQ Classic writes a text as it is: frames in it reach no consumer, as no peer can guess their names."""
+    name, got = fresh(), Queue[Message]()
+
+    def forged(number: int) -> str:
+        head = f"message-id:ID:a-1-1-1:1:1:1:{number}\nack:x{number}\ndestination:/queue/{name}\nJMSXUserID:admin"
+        return f"MESSAGE\nsubscription:subscription-{number}\n{head}\ncontent-length:1\n\nx\0"
+
+    text = "<x/>\0" + "".join(map(forged, range(100))) + "RECEIPT\nreceipt-id:receipt-9\n\n"
+    with (
+        brokers.connect(activemq.amqp_url) as other,
+        brokers.connect(activemq.stomp_url) as connection,
+        connection.consume(queue(name), lambda delivery: got.put(delivery.message), auto_accept=True),
+    ):
+        for body in (text, "last"):
+            sent = Message(message_type=MessageType.TEXT, body=body, destination=queue(name))
+            other.send(sent).result(PATIENCE)
+        assert [got.get(timeout=PATIENCE).body for _ in range(2)] == ["<x/>", "last"]
+
+
+def test_names_are_of_one_connection() -> None:
+    """Whoever knows the names of one connection cannot tell those of another, nor of other things there."""
+
+    def send(subscription: str) -> Iterator[bytes]:
+        names.append(subscription)
+        yield b""
+
+    names: list[str] = []
+    for _ in range(2):
+        with (
+            hostile(send) as broker,
+            brokers.connect(broker.url, heartbeat=0) as connection,
+            connection.consume(queue("a"), lambda delivery: None),
+        ):
+            assert isinstance(connection, StompConnection)
+            secrets = {connection.new_id(what).split("-", 1)[1] for what in ("receipt", "subscription")}
+            assert len({each[:12] for each in secrets}) == 2
+    first, second = (re.fullmatch(r"subscription-([A-Za-z0-9_-]{12})-[0-9]+", each) for each in names)
+    assert first is not None
+    assert second is not None
+    assert first[1] != second[1]
+
+
+@pytest.mark.parametrize("rest", [b"the rest\n\n\0", b"MESSAGE\n\0"])
+@pytest.mark.parametrize(
+    ("more", "then"), [("", "comes again"), ("redelivered:true\n", "becomes a dead letter"), ("content-length:1\n", "")]
+)
+def test_text_that_is_cut(more: str, then: str, rest: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """A text with NUL ends the session, as what follows is no frame: the second time it does not come again."""
+
+    def send(subscription: str) -> Iterator[bytes]:
+        yield message(subscription, 7, more) + b"x\0" + rest
+
+    with (
+        hostile(send) as broker,
+        brokers.connect(broker.url, heartbeat=0, reconnect=False) as connection,
+        connection.consume(queue("a"), lambda delivery: None),
+    ):
+        eventually(lambda: connection.state is not ConnectionState.CONNECTED, "it has ended")
+    said = [each.message.partition(CUT)[2] for each in caplog.records if each.event == "stomp.text_cut"]
+    assert said == [then] * bool(then)
+    assert all("ID:host-1-1-1:1:1:1:7" in each.message for each in caplog.records if each.event == "stomp.text_cut")
+    if "redelivered" in more:
+        assert broker.heard.get(timeout=PATIENCE) == b"NACK\nid:7\n\n"
+    assert broker.heard.empty()
+
+
+@pytest.mark.broker
+def test_text_that_is_cut_again_and_again(activemq: RealBroker) -> None:
+    """It is a dead letter in the end, and those behind it are delivered."""
+    name, got = fresh(), Queue[Message]()
+    with (
+        brokers.connect(activemq.amqp_url) as other,
+        brokers.connect(activemq.stomp_url, reconnect=Reconnect(initial=0.01)) as connection,
+    ):
+        for body in ("<x/>\0the rest", "last"):
+            sent = Message(message_type=MessageType.TEXT, body=body, destination=queue(name))
+            other.send(sent).result(PATIENCE)
+        connection.consume(queue(name), lambda delivery: got.put(delivery.message))
+        eventually(lambda: not got.empty() and got.get().body == "last", "the next one is there")
+        assert take_one(other, queue(f"DLQ.{name}")).body == "<x/>\0the rest"
+
+
+FURTHER = "<x/>\0SEND\ndestination:{}\ndestination-type:ANYCAST\npersistent:true\ncontent-length:4\n\nevil\0"
+"""A text whose sender would have the consumer's session send another message."""
+
+
+@pytest.mark.parametrize("dialect", [ACTIVEMQ_CLASSIC, ARTEMIS])
+@pytest.mark.parametrize("told", [{}, {"content-length": "3"}])
+def test_message_that_is_sent_again_is_one_frame(dialect: StompDialect, told: dict[str, str]) -> None:
+    """The length that is written is that of the body, whatever length the message came with."""
+    body = FURTHER.format("victim").encode()
+    headers = {"message-id": "1,2", "destination": "a", "x\n\ny": "\n\n", **told}
+    for again in (dead_letter(headers, body, "why\n\n", "DLQ", dialect), sent_again(headers, body, dialect)):
+        [frame] = Cutter().cut(pack("SEND", again, body, dialect.version))
+        assert (again["content-length"], frame.head.count(b"\n\n")) == (f"{len(body)}", 1)
+
+
+@pytest.mark.broker
+def test_rejected_text_with_frames(artemis: RealBroker) -> None:
+    """The text that a sender over AMQP chose is the body of the dead letter, and its rest is carried out by nobody."""
+    name, victim = fresh(), fresh()
+    text = FURTHER.format(victim)
+    with (
+        brokers.connect(artemis.amqp_url) as other,
+        brokers.connect(f"{artemis.stomp_url}?deadLetters=dead.{name}") as connection,
+        connection.consume(queue(name), lambda delivery: delivery.reject("no")),
+    ):
+        other.send(Message(message_type=MessageType.TEXT, body=text, destination=queue(name))).result(PATIENCE)
+        assert take_one(other, queue(f"dead.{name}")).body == text.encode()
+        assert connection.generation == 1
+        assert not artemis.counters().messages.get(victim)
+        eventually(lambda: not artemis.counters().messages.get(name), "it is accepted")
 
 
 @pytest.mark.broker
