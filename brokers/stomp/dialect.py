@@ -113,7 +113,7 @@ class StompDialect:
         return self.own_ids is None or self.own_ids.fullmatch(headers.get("message-id", "")) is not None
 
 
-MIN_FRAME_OCTETS: Final = 256
+MIN_FRAME_OCTETS: Final = 269
 """Approximate minimum size of a MESSAGE of Artemis, in octets. Its window counts octets, and it stops when that is used
 up: so it never sends more messages than requested, and fewer large ones."""
 
