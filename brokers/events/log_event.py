@@ -10,8 +10,30 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from brokers.redaction import visible
+
 _NAMED: Final = re.compile(r"%\((\w+)\)")
 _PLAIN: Final = (str, int, float, bool, type(None))
+
+
+class _Visible:
+    """A value in the text of a record: no peer's words end the line or act on a terminal."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return visible(str(self._value))
+
+    def __repr__(self) -> str:
+        return visible(repr(self._value))
+
+
+def _of_text(value: object) -> object:
+    is_plain = value.isprintable() if type(value) is str else isinstance(value, int | float)
+    return value if is_plain else _Visible(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +71,6 @@ class LogEvent:
             return
         fields = dict(zip(self.fields, values, strict=True))
         extra = {name: value if isinstance(value, _PLAIN) else str(value) for name, value in fields.items()}
-        arguments = (fields,) if fields else ()
+        arguments = ({name: _of_text(value) for name, value in fields.items()},) if fields else ()
         error = exc_info or self.traceback
         logger.log(level, self.text, *arguments, exc_info=error, extra={"event": self.name, **extra}, stacklevel=2)

@@ -14,6 +14,7 @@ import click
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.errors import BrokerError
+from brokers.redaction import visible
 from soapjms.cli.commands import AT_LEAST_ONE, F, Range, grouped
 from soapjms.cli.configuration import OUR_LOGS, is_debug, show_debug
 from soapjms.cli.connection import check_reachable
@@ -216,6 +217,20 @@ class OneLine(logging.Formatter):
         return f"{super().format(plain)}: {error}; --log-level DEBUG shows the traceback"
 
 
+class IndentedTraceback(logging.Formatter):
+    """Writes tracebacks with escapes and indented, so that no text of an error passes for a line of the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record; the traceback that another formatter wrote is not used."""
+        own = copy(record)
+        own.exc_text = None
+        return super().format(own)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # the name in the base class
+        """Write a traceback."""
+        return "\n".join(f"  {visible(line)}" for line in super().formatException(ei).splitlines())
+
+
 class JsonLine(logging.Formatter):
     """Writes a record as one line of JSON, with its event and fields, and its traceback, if any."""
 
@@ -245,7 +260,7 @@ def log_to_terminal(level: str, log_format: str, *, debug: bool = False) -> None
     if log_format == "json":
         handler.setFormatter(JsonLine())
     else:
-        handler.setFormatter(logging.Formatter(form) if level == "DEBUG" else OneLine(form))
+        handler.setFormatter(IndentedTraceback(form) if level == "DEBUG" else OneLine(form))
     if debug:
         handler.addFilter(lambda record: record.name.partition(".")[0] not in OUR_LOGS)
     logging.basicConfig(level=level, handlers=[handler])

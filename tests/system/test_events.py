@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ import pytest
 import brokers.events
 from brokers.events.log_event import LogEvent
 from soapjms import events
-from soapjms.cli.serve import JsonLine
+from soapjms.cli.serve import IndentedTraceback, JsonLine
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ROOT / "tests" / "data" / "log-events.txt"
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 TABLES = {"brokers": brokers.events, "soapjms": events}
+NUMBER = re.compile(r"%\((\w+)\)[^sr]")
 ALL = [*brokers.events.EVENTS, *events.EVENTS]
 
 
@@ -85,6 +87,29 @@ def test_a_record_has_the_event_its_fields_and_the_place_of_the_caller(caplog: p
     assert (members["correlation_id"], members["seconds"], members["destination"]) == (hostile, 2.5, "jms:queue:orders")
 
 
+class Hostile:
+    """A value that is no text, whose text and representation a peer chose."""
+
+    def __str__(self) -> str:
+        return "a\x1b[2J\nb\u2028\r"
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    "hostile", [f"{Hostile()}", Hostile(), ValueError(f"{Hostile()}")], ids=["text", "object", "error"]
+)
+@pytest.mark.parametrize("event", ALL, ids=lambda each: each.name)
+def test_no_text_has_control_characters(event: LogEvent, hostile: object, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a peer sends: the fields have it as it came, and the text has its escapes."""
+    caplog.set_level(logging.DEBUG, event.logger)
+    numbers = set(NUMBER.findall(event.text))
+    event.log(*(7 if name in numbers else hostile for name in event.fields))
+    assert caplog.records[-1].message.isprintable()
+    raw = [name for name in event.fields if name not in numbers]
+    assert {getattr(caplog.records[-1], name) for name in raw} <= {f"{Hostile()}"}
+
+
 def test_json_has_the_traceback(caplog: pytest.LogCaptureFixture) -> None:
     try:
         raise ValueError("no such account")
@@ -94,6 +119,17 @@ def test_json_has_the_traceback(caplog: pytest.LogCaptureFixture) -> None:
     assert members["operation"] == "transfer"
     assert "test_json_has_the_traceback" in members["traceback"]
     assert "no such account" in members["traceback"]
+
+
+def test_no_error_passes_for_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Tracebacks in the format for people have the words of peers too."""
+    try:
+        raise ValueError("no such account\n2026-11-29 INFO bank: paid\x1b[1A")
+    except ValueError:
+        events.OPERATION_FAILED.log("transfer", "jms:queue:orders", "7")
+    _, *lines = IndentedTraceback("%(message)s").format(caplog.records[0]).splitlines()
+    assert lines[-1] == "  2026-11-29 INFO bank: paid\\x1b[1A"
+    assert all(each.startswith("  ") and each.isprintable() for each in lines)
 
 
 def test_nothing_is_made_of_the_values_while_the_level_is_off() -> None:

@@ -17,7 +17,9 @@ sets up no handler. Each record is an event of the table below: the attribute `e
 fields are attributes of the record too, as those that `extra` gives, so that JSON formatters and structlog's
 `ExtraAdder` find them. The texts may change; the names of events and fields do not. A value that is not a text, number
 or truth value is written as text. URLs have no passwords. A text of the log has no control characters, whatever a peer
-sends; the fields have the values as they came, which JSON escapes. Neither stomp.py nor websockets logs on our behalf.
+sends; the fields have the values as they came, which JSON escapes. A traceback has the words of an error as they are,
+but `soapjms serve --log-level DEBUG` writes it with escapes and indented. Neither stomp.py nor websockets logs on our
+behalf.
 
 With structlog the name of the event takes the place of the text, which structlog calls `event` itself.
 
