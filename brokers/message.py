@@ -305,13 +305,14 @@ class Message:
 
     @property
     def octets(self) -> int:
-        """The approximate size of the message for limits: body, properties, ids and type, with text as UTF-8.
+        """The approximate size of the message for limits: body, properties, ids, reply-to and type, with text as UTF-8.
 
         Each property, and each element of a map or stream, counts 64 octets plus its text; Python uses more memory.
         """
         body = self.body
         total = _octets_of_all(self.properties)
-        for text in (self.message_id, self.correlation_id, self.type):
+        reply_to = None if self.reply_to is None else self.reply_to.address or self.reply_to.name
+        for text in (self.message_id, self.correlation_id, self.type, reply_to):
             if text is not None:
                 total += len(text) if text.isascii() else _octets(text)
         if type(body) is bytes:

@@ -231,6 +231,9 @@ GROUP, GROUP_SEQUENCE, USER = "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID"
 IN_SECTIONS: Final = frozenset({GROUP, GROUP_SEQUENCE, USER, "JMSXDeliveryCount"})
 """JMS properties with a separate field in AMQP; the last is set by the broker and never sent."""
 
+MAX_REPEATED_NAMES_CHARACTERS: Final = 4096
+"""Maximum number of characters of the names of properties that are kept."""
+
 MAX_REPEATED_OCTETS: Final = 512
 """Maximum size of a part of a message that is kept for further messages, in octets."""
 
@@ -386,7 +389,13 @@ def _plain_application(properties: Properties) -> bytes:
 
 @lru_cache(maxsize=256)
 def _are_keys(names: tuple[str, ...]) -> bool:
-    """Return whether properties of these names are all application properties, each with a name of its own."""
+    """Return whether properties of these names are all application properties, each with a name of its own.
+
+    Raises:
+        ValueError: the names are long, as are few.
+    """
+    if sum(map(len, names)) > MAX_REPEATED_NAMES_CHARACTERS:
+        raise ValueError("these names are not kept")
     return len(set(names)) == len(names) and IN_SECTIONS.isdisjoint(names)
 
 

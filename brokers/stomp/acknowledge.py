@@ -133,8 +133,8 @@ class StompArrival(NamedTuple):
         return (self.is_own and not link.strangers) or self.can_be_named
 
     @property
-    def _sender(self) -> str:
-        return self.headers.get("message-id", "").rpartition(":")[0]
+    def _sender(self) -> int:
+        return hash(self.headers.get("message-id", "").rpartition(":")[0])
 
     @property
     def is_doubtful(self) -> bool:

@@ -45,6 +45,9 @@ MAX_HEADERS: Final = 10_000
 SHORT_LINE_CHARACTERS: Final = 256
 """Maximum number of characters of a header line that is cached after parsing."""
 
+MAX_CACHED_CHARACTERS: Final = 4096
+"""Maximum number of characters of the names of a head that is cached when it was written."""
+
 MAX_LINE_OCTETS: Final = 4096
 """Maximum size of a line that is kept of headers above the limit, in octets."""
 
@@ -491,7 +494,9 @@ def pack_head(command: str, headers: Mapping[str, str], version: str = "1.2") ->
 
     Spec: STOMP 1.1 and 1.2, value encoding; STOMP 1.0 has none.
     """
-    return (_template(command, (*headers,), version) % (*escaped(command, headers.values(), version),)).encode()
+    names = (*headers,)
+    template = _template if sum(map(len, names)) <= MAX_CACHED_CHARACTERS else _template.__wrapped__
+    return (template(command, names, version) % (*escaped(command, headers.values(), version),)).encode()
 
 
 def escaped(command: str, values: Collection[str], version: str) -> Collection[str]:

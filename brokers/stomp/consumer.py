@@ -143,8 +143,8 @@ class StompDelivery(Delivery):
 
     @property
     def key(self) -> Hashable:
-        """A key that all deliveries of the message share; from a topic each consumer has its own copy."""
-        return self.consumer.origin, self.message.message_id
+        """A short key that all deliveries of the message share; from a topic each consumer has its own copy."""
+        return hash((self.consumer.origin, self.message.message_id))
 
     def _discard(self, reason: str) -> bool:
         link = self.arrival.subscription.link

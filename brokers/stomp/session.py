@@ -108,7 +108,7 @@ class StompSession:
         is_up: whether the session has not ended.
         dialect: dialect of the broker.
         roll: the `Roll` of its subscriptions, or None; used with `writing` held.
-        strangers: prefixes of ids that no ACK can name although they look like the broker's own.
+        strangers: hashes of prefixes of ids that no ACK can name although they look like the broker's own.
     """
 
     def __init__(self, login: StompLogin, on_end: Callable[[StompSession], None]) -> None:
@@ -116,7 +116,7 @@ class StompSession:
         self.session = ""
         self.dialect: StompDialect = ACTIVEMQ_CLASSIC
         self.roll: Any = None
-        self.strangers: set[str] = set()
+        self.strangers: set[int] = set()
         self.login = login
         self._on_end = on_end
         self._state = Lock()

@@ -28,7 +28,7 @@ ALWAYS: Final = ("Password",)
 """WS-Security's elements that are always hidden, in any capitalisation."""
 
 MAX_CACHED_CHARACTERS: Final = 2048
-"""Length in characters from which on a redacted URI is not cached."""
+"""Length in characters from which on a redacted URI, and what the name of a property tells, is not cached."""
 
 NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 
@@ -142,7 +142,8 @@ class Mask:
         return MaskedMessage(replace(message, properties=properties, body=body), what, bool(why))
 
     def _hides(self, name: str) -> bool:
-        return name in self.properties or looks_secret(name)
+        judge = looks_secret if len(name) < MAX_CACHED_CHARACTERS else looks_secret.__wrapped__
+        return name in self.properties or judge(name)
 
     def _in_properties(self, properties: Properties) -> tuple[Properties, list[str]]:
         """Hide properties whose names look like secrets, and secrets in the text of others."""

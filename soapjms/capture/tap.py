@@ -47,11 +47,12 @@ BINDING: Final = "SOAPJMS_"
 
 
 class CopiedMessage(NamedTuple):
-    """A copy, the time it came, and how many copies were dropped since the one before it."""
+    """A copy, the time it came, how many copies were dropped since the one before it, and its size in octets."""
 
     message: Message
     time: datetime
     dropped: int
+    octets: int
 
 
 class MessageFilter:
@@ -65,8 +66,8 @@ class MessageFilter:
     def __init__(self, queues: Collection[str], everything: bool) -> None:
         self._queues = frozenset(queues)
         self._everything = everything
-        self._replies: OrderedDict[str, None] = OrderedDict()
-        self._others: OrderedDict[str, None] = OrderedDict()
+        self._replies: OrderedDict[int, None] = OrderedDict()  # hashes, as peers choose names of any length
+        self._others: OrderedDict[int, None] = OrderedDict()
 
     def wants(self, message: Message) -> bool:
         """Say whether to record a message: for itself, or as the answer to one that is recorded."""
@@ -74,9 +75,10 @@ class MessageFilter:
             return True
         replies = _name(message.reply_to)
         if not self._is_first(message):
-            if replies in self._replies:  # a reply destination may serve other requests, too
+            if hash(replies) in self._replies:  # a reply destination may serve other requests, too
                 _remember(self._others, message.correlation_id, message.message_id)
-            return _name(message.destination) in self._replies and message.correlation_id not in self._others
+            is_reply = hash(_name(message.destination)) in self._replies
+            return is_reply and hash(message.correlation_id) not in self._others
         _remember(self._replies, replies)
         return True
 
@@ -89,11 +91,11 @@ class MessageFilter:
         return False
 
 
-def _remember(known: OrderedDict[str, None], *names: str | None) -> None:
+def _remember(known: OrderedDict[int, None], *names: str | None) -> None:
     """Add names as the newest, and forget the oldest if there are too many."""
-    for name in filter(None, names):
-        known[name] = None
-        known.move_to_end(name)
+    for each in map(hash, filter(None, names)):
+        known[each] = None
+        known.move_to_end(each)
         if len(known) > MAX_KNOWN_REPLIES:
             known.popitem(last=False)
 
@@ -107,7 +109,7 @@ class Backlog:
 
     Args:
         messages: maximum number of copies.
-        octets: maximum size of all bodies; a single message may be larger.
+        octets: maximum size of all messages, as `Message.octets` counts it; a single message may be larger.
     """
 
     def __init__(self, messages: int = MAX_BACKLOG_MESSAGES, octets: int = MAX_BACKLOG_OCTETS) -> None:
@@ -122,13 +124,13 @@ class Backlog:
 
     def put(self, message: Message, time: datetime) -> bool:
         """Add a copy, or drop it if there is no room; return whether it was added."""
-        size = message.size
+        size = message.octets
         with self._lock:
             is_full = len(self._waiting) >= self._most or self._octets + size > self._most_octets
             if is_full and self._waiting:
                 self._dropped += 1
                 return False
-            self._waiting.append(CopiedMessage(message, time, self._dropped))
+            self._waiting.append(CopiedMessage(message, time, self._dropped, size))
             self._octets += size
             self._dropped = 0
             if len(self._waiting) == 1 or self._is_half_full:
@@ -152,7 +154,7 @@ class Backlog:
             if not self._waiting:
                 return None
             arrived = self._waiting.popleft()
-            self._octets -= arrived.message.size
+            self._octets -= arrived.octets
             if is_late and seconds:
                 self._changed.wait_for(lambda: self._is_closed or self._is_half_full, GATHER_SECONDS)
             return arrived

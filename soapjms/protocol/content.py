@@ -215,8 +215,10 @@ _PARAMETER: Final = re.compile(
 _COMMENT_PIECE: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|\\.|[()]|[^"\\()]+|\\', re.DOTALL)
 _SHOWN_CHARACTERS: Final = 80
 
+MAX_CACHED_CHARACTERS: Final = 1024
+"""Maximum number of characters of a content type that is cached after parsing."""
 
-@lru_cache(maxsize=1024)
+
 def parse_content_type(text: str) -> ContentType:
     """Read a content type: names case-insensitive, values quoted or not, the first of a repeated parameter counts.
 
@@ -224,6 +226,12 @@ def parse_content_type(text: str) -> ContentType:
 
     Spec: RFC 2045 5.1; RFC 822 3.4.3; SOAP/JMS 2.2.3 contentType.
     """
+    return (_known if len(text) <= MAX_CACHED_CHARACTERS else _known.__wrapped__)(text)
+
+
+@lru_cache(maxsize=1024)
+def _known(text: str) -> ContentType:
+    """Read a content type; cached, because messages use few."""
     if "(" in text:
         text, problem = _without_comments(text)
         if problem is not None:

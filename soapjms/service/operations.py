@@ -146,6 +146,9 @@ REQUIRED: Final = "required"
 MAX_MATCHES: Final = 1024
 """Most pairs of element and action whose operations are remembered; a client may state any action."""
 
+MAX_ACTION_CHARACTERS: Final = 1024
+"""Maximum number of characters of an action that is remembered with its operation."""
+
 
 class RoutableRequest(Protocol):
     """The parts of a request that decide its operation: a `Request`, or the event of a node that accepted one."""
@@ -304,9 +307,11 @@ class Operations:
             found = self._routes.find(*asked_for)
             if not isinstance(found, OperationRoute):
                 return Match(self, None, found)
-            if len(self._matches) >= MAX_MATCHES:
-                self._matches.clear()
-            match = self._matches[asked_for] = Match(self, found)
+            match = Match(self, found)
+            if len(action or "") <= MAX_ACTION_CHARACTERS:
+                if len(self._matches) >= MAX_MATCHES:
+                    self._matches.clear()
+                self._matches[asked_for] = match
         return match
 
     def knows_action(self, action: str | None) -> bool:
