@@ -113,7 +113,7 @@ class Tls:
             "file of the key's password (keyPasswordFile, SOAPJMS_KEY_PASSWORD_FILE)": self.key_password_file,
         }
 
-    def _key_password(self) -> str:
+    def _key_password(self) -> bytes:
         if self.key_password_file is None:
-            return ""  # otherwise OpenSSL would ask at the terminal
-        return self.key_password_file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
+            return b""  # otherwise OpenSSL would ask at the terminal
+        return self.key_password_file.read_bytes().partition(b"\n")[0].removesuffix(b"\r")

@@ -50,7 +50,7 @@ def from_file(user: str | None, file: Path) -> Ask:
 
     def ask() -> Credentials:
         try:
-            text = file.read_text("utf-8")
+            text = file.read_text("utf-8", "surrogateescape")  # which `credentials_of` refuses
         except OSError as error:
             said = f"the file of the password (passwordFile, {PASSWORD_FILE}) cannot be read: {error.strerror}"
             raise OSError(error.errno, said, error.filename) from None

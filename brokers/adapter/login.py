@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from brokers.adapter.endpoints import no_connection
 from brokers.errors import ConnectionFailedError, UsageError
@@ -17,6 +17,9 @@ from brokers.files import reason_of
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
 from brokers.url import NOBODY, Ask, Credentials
+
+FIT: Final = "must be text in UTF-8 without NUL"
+"""What texts of a login must be, for errors, which must not repeat them."""
 
 DialectT = TypeVar("DialectT")
 
@@ -31,6 +34,9 @@ class Login:
         tls: TLS settings; None for plain text.
         client_id: owner of the durable subscriptions.
         max_message: maximum size of the body of a received message, in octets.
+
+    Raises:
+        UsageError: host or client id cannot be encoded.
     """
 
     host: str
@@ -39,6 +45,10 @@ class Login:
     tls: Tls | None = None
     client_id: str | None = None
     max_message: int = MAX_MESSAGE_OCTETS
+
+    def __post_init__(self) -> None:
+        if not can_be_sent(self.host, self.client_id):
+            raise UsageError(f"the login cannot be encoded: host and client id {FIT}")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a login cannot be pickled: it may hold a password")
@@ -77,6 +87,7 @@ def credentials_of(ask: Ask, broker: object) -> Credentials:
 
     Raises:
         ConnectionFailedError: `ask` failed, or returned something else.
+        UsageError: user or password cannot be encoded; the text repeats neither.
     """
     try:
         found = ask()
@@ -86,7 +97,20 @@ def credentials_of(ask: Ask, broker: object) -> Credentials:
         raise ConnectionFailedError(
             f"no connection to {broker}: the source of the login must return Credentials, got {type(found).__name__}"
         )
+    if not can_be_sent(found.user, found.password):
+        raise UsageError(f"the login cannot be encoded: user and password {FIT}")
     return found
+
+
+def can_be_sent(*texts: object) -> bool:
+    """Return whether each is None, or text that every protocol can carry in a login.
+
+    Python's own error has the text as an attribute, so it must not get out, not even as the context of ours.
+    """
+    try:
+        return all(each is None or (isinstance(each, str) and b"\0" not in each.encode()) for each in texts)
+    except UnicodeEncodeError:
+        return False
 
 
 def dialect_named(name: str | None, known: Mapping[str, DialectT]) -> DialectT | None:

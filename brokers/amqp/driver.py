@@ -405,7 +405,7 @@ class Driver(ABC):
             if is_protons(failed):
                 return ConnectionFailedError(f"{self} sent a value that cannot be read: {failed}")
             events.AMQP_READER_FAILED.log(self)
-            return ConnectionFailedError(f"{self}: {failed!r}")
+            return ConnectionFailedError(f"{self}: the reading thread failed: {type(failed).__name__}")
 
     def _conclude(self, machine: AmqpMachine, connected: socket.socket, error: BrokerError) -> None:
         with self.lock:

@@ -68,7 +68,7 @@ def _ask(url: str, question: Any, timeout: float) -> list[Any]:
     connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     headers = {"Content-Type": "application/json", "Origin": ORIGIN}
     if parts.username is not None:
-        secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode("utf-8", "surrogateescape")
         headers["Authorization"] = f"Basic {b64encode(secret).decode('ascii')}"
     connection = connect(parts.hostname or "", parts.port, timeout=timeout)
     try:

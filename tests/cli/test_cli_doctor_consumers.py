@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -168,6 +169,13 @@ def test_what_is_no_jolokia(status: int, body: bytes, headers: dict[str, str], w
     assert seen["text"].endswith(why)
     assert "s3cret" not in seen["text"]
     assert len(logins) == 1
+
+
+def test_a_password_for_jolokia_in_another_encoding() -> None:
+    """It goes out in the octets in which the command line had it."""
+    with console(401, b"") as (url, logins):
+        consumers("embedded:", "jms:queue:a", "--jolokia", url.replace("s3cret", "caf\udce9"))
+    assert logins == [f"Basic {b64encode(b'me:caf' + bytes([0xE9])).decode()}"]
 
 
 @pytest.mark.parametrize("url", ["nonsense", "ftp://me:s3cret@h", "http://", "http://me:s3cret@h:99999"])

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import ssl
 import traceback
 from pathlib import Path
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 import brokers
-from brokers.errors import ConnectionFailedError
+from brokers.errors import ConnectionFailedError, UsageError
 from brokers.stomp.dialect import ARTEMIS
 from brokers.stomp.url import StompLogin, StompOptions, login_of
 from brokers.tls import Tls
@@ -136,6 +144,42 @@ def test_bad_url_does_not_give_the_password_away(url: str) -> None:
     assert caught.value.__context__ is None or SECRET not in str(caught.value.__context__)
 
 
+@pytest.mark.parametrize("scheme", ["stomp", "amqp", "amqp+ws", "smqp"])
+def test_a_login_that_cannot_be_encoded(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a password in another encoding: refused without being repeated, wherever it comes from."""
+    file = tmp_path / "password"
+    file.write_bytes(f"{SECRET}é".encode("latin-1"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        cases = [(url, {"credentials": Credentials("me", f"{SECRET}{end}")}) for end in ("\udce9", "\0")]
+        cases.append((f"{url}?passwordFile={file}".replace("//", "//me@"), {}))
+        for each, given in cases:
+            with pytest.raises(UsageError, match="the login cannot be encoded: user and password must be") as caught:
+                brokers.connect(each, timeout=5, **given)
+            assert_no_secret(caught.value)
+        monkeypatch.setenv("SOAPJMS_USER", "me")
+        monkeypatch.setenv("SOAPJMS_PASSWORD", f"{SECRET}\udce9")
+        with pytest.raises(UsageError, match="the login cannot be encoded") as caught:
+            brokers.connect(url, timeout=5)
+        assert_no_secret(caught.value)
+
+
+def assert_no_secret(error: BaseException | None) -> None:
+    """Neither an error nor what led to it has the password, not even as an attribute."""
+    while error is not None:
+        assert SECRET not in "".join(traceback.format_exception(error))
+        assert SECRET not in f"{error.args} {vars(error)} {getattr(error, 'object', '')}"
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("scheme", ["stomp", "amqp", "amqp+ws"])
+@pytest.mark.parametrize("client_id", ["a\udce9", "a\0b"])
+def test_a_client_id_that_cannot_be_encoded(scheme: str, client_id: str) -> None:
+    """Likewise, before anything is sent; AMQP's library would cut it off at NUL."""
+    with pytest.raises(UsageError, match="the login cannot be encoded: host and client id must be"):
+        brokers.connect(f"{scheme}://127.0.0.1:1", timeout=5, client_id=client_id)
+
+
 @pytest.mark.parametrize(
     ("url", "given", "complaint"),
     [
@@ -163,6 +207,21 @@ def test_files_of_tls_that_are_missing(tmp_path: Path) -> None:
     """An error with the cause, before anything is sent."""
     with pytest.raises(ConnectionFailedError, match="No such file"):
         brokers.connect(f"stomp+ssl://127.0.0.1:1?caFile={tmp_path}/none.pem", timeout=5)
+
+
+def test_a_key_whose_password_is_not_in_utf8(tmp_path: Path) -> None:
+    """It is taken as the file has it, as `openssl` does."""
+    certificate = trustme.CA().issue_cert("localhost")
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+    locked = BestAvailableEncryption(b"caf\xe9")
+    (tmp_path / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked))
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    (tmp_path / "password").write_bytes(b"caf\xe9\r\n")
+    tls = Tls(cert_file=tmp_path / "cert.pem", key_file=tmp_path / "key.pem", key_password_file=tmp_path / "password")
+    tls.prepare("localhost")
+    (tmp_path / "password").write_bytes(b"caf\xe8\r\n")
+    with pytest.raises(ssl.SSLError):
+        tls.prepare("localhost")
 
 
 def test_no_file_of_the_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
