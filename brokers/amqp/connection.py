@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from brokers import events
 from brokers.adapter.connection import LastingConnection
+from brokers.adapter.consumer import why_of
 from brokers.adapter.endpoints import Reconnect
 from brokers.adapter.transaction import own_transaction
 from brokers.adapter.wait import epoch_milliseconds
@@ -184,6 +185,10 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             return way(self._timeout), None
         except SendFailedError as error:
             return SendResult(), error
+        except Exception as error:  # such as one of the program's own source of the login; somebody waits for the end
+            failed = SendFailedError(f"the message could not be sent on: {why_of(error)}", is_known=False)
+            failed.__cause__ = error
+            return SendResult(), failed
 
     def _note_asked(self, message: Message, by: object) -> None:
         if isinstance(by, AmqpConnection):

@@ -9,14 +9,17 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from amqp_broken import DISPOSITION, BrokenBroker
 from amqp_kit import PATIENCE, Peer, discharged, settle, text
+from amqp_raw import frame
 from calling_kit import envelope, eventually, greeter, request_message
-from proton import Condition, Delivery, Terminus, symbol
+from proton import Condition, Delivery, Described, Terminus, symbol, uint, ulong
 
 import brokers
-from brokers import BrokerError, ClosedError, Connection, Message, queue
+from brokers import BrokerError, ClosedError, Connection, Message, SendFailedError, queue
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
+from brokers.url import Credentials
 from soapjms import Dispatcher
 
 
@@ -105,6 +108,49 @@ def test_an_answer_to_a_client_of_the_goal_reaches_it(home_says: str, transactio
             theirs.send(asked).result(PATIENCE)
             eventually(lambda: broker.depth(queue("there")) == 0, "it was accepted")
             eventually(lambda: dispatcher.counts["client gone"] == 1, "nobody was there for it")
+
+
+class Vault:
+    """A source of the login that fails from the second time on, in a way that nobody foresees."""
+
+    def __init__(self) -> None:
+        self._is_open = True
+
+    def __call__(self) -> Credentials:
+        if not self._is_open:
+            raise LookupError("the vault is closed")
+        self._is_open = False
+        return Credentials("me", "pw")
+
+
+def test_a_redirect_that_fails_in_an_unforeseen_way() -> None:
+    """A send and a commit end with an error all the same."""
+    with BrokenBroker() as broken:
+        port = int(broken.url.rpartition(":")[2])
+        info = {symbol("network-host"): "127.0.0.1", symbol("port"): port, symbol("address"): "there"}
+        refused = Described(ulong(0x25), [Described(ulong(0x1D), [symbol("amqp:link:redirect"), "moved", info])])
+        answers = {
+            0: refused,
+            1: Described(ulong(0x33), [b"t"]),
+            2: Described(ulong(0x34), [b"t", refused]),
+            3: Described(ulong(0x24), []),
+        }
+
+        def answer(channel: int, number: int) -> None:
+            if number in answers:
+                state = answers[number]
+                broken.write(frame(DISPOSITION, True, uint(number), uint(number), True, state, channel=channel))
+
+        broken.on_transfer = answer
+        with brokers.connect(broken.url, credentials=Vault(), timeout=PATIENCE, reconnect=False) as ours:
+            sent = ours.send(text(queue("q")), timeout=PATIENCE)
+            with pytest.raises(SendFailedError, match="could not be sent on: .*the vault is closed") as caught:
+                sent.result(PATIENCE)
+            assert not caught.value.is_known
+            transaction = ours.begin()
+            ours.send(text(queue("q")), transaction)
+            (failure,) = transaction.commit().result(PATIENCE)
+            assert "the vault is closed" in str(failure.error)
 
 
 @pytest.mark.parametrize("sends", [0, 1])
