@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from brokers import events
-from brokers.errors import TlsError
+from brokers.errors import TlsError, UsageError
 from brokers.files import check_files
 
 WRONG_NAME: Final = frozenset({62, 64})
@@ -50,6 +50,9 @@ class Tls:
         verify: whether to check the broker's certificate. If not, anyone on the network path can read and change the
             traffic.
         context: used unchanged, in place of all other attributes except `server_name`.
+
+    Raises:
+        UsageError: `server_name` cannot be a name in a certificate.
     """
 
     ca_file: Path | None = None
@@ -60,14 +63,21 @@ class Tls:
     verify: bool = True
     context: ssl.SSLContext | None = None
 
+    def __post_init__(self) -> None:
+        if self.server_name is not None and not _is_name(self.server_name):
+            raise UsageError(f"server_name (serverName in a URL) must be a host's name, got {self.server_name!r}")
+
     def prepare(self, host: str) -> Callable[[socket.socket], ssl.SSLSocket]:
         """Read the files, and return a function that wraps a connected socket for TLS, before the handshake.
 
         Raises:
-            OSError: a file cannot be read, or has the wrong content.
+            OSError: a file cannot be read, or has the wrong content; or `host` cannot be a name in a certificate.
         """
+        name = self.server_name or host
+        if not _is_name(name):
+            raise OSError(f"{name!r} cannot be the name in a certificate")
         wrap = (self.context or self._context(host)).wrap_socket
-        return partial(wrap, server_hostname=self.server_name or host, do_handshake_on_connect=False)
+        return partial(wrap, server_hostname=name, do_handshake_on_connect=False)
 
     def explain(self, error: ssl.SSLError, broker: str, host: str) -> TlsError:
         """Return an error that explains what `error` means, and what to do about it."""
@@ -117,3 +127,11 @@ class Tls:
         if self.key_password_file is None:
             return b""  # otherwise OpenSSL would ask at the terminal
         return self.key_password_file.read_bytes().partition(b"\n")[0].removesuffix(b"\r")
+
+
+def _is_name(text: str) -> bool:
+    """Return whether Python can encode a name for TLS."""
+    try:
+        return bool(text) and not text.startswith(".") and b"\0" not in text.encode("idna")
+    except UnicodeError:
+        return False

@@ -10,18 +10,15 @@ import errno
 import logging
 import random
 import socket
-import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
 from threading import Event, Lock, current_thread
 from time import monotonic
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from brokers import events
-from brokers.adapter.probe import MIN_TIMEOUT_SECONDS, first_octets, wait_or_ask
-from brokers.adapter.wrong_port import PortUrl, check_tls, perhaps
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError, UsageError
 from brokers.files import reason_of
 from brokers.threads.thread import Thread
@@ -37,51 +34,8 @@ class Openable(Protocol):
         """End the session at once."""
 
 
-ALERT: Final = "ALERT"
-"""Part of OpenSSL's names of errors that a peer with TLS has told."""
-
 SILENT: Final = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 """System errors for an address where nothing answers."""
-
-
-def connect_to(attempt: socket.socket, address: Any, seconds: float) -> None:
-    """Connect a socket within `seconds`.
-
-    Raises:
-        OSError: nothing accepted the connection; `no_connection` says whether something answered.
-    """
-    attempt.settimeout(max(MIN_TIMEOUT_SECONDS, seconds))
-    try:
-        attempt.connect(address)
-    except TimeoutError as error:
-        raise OSError(errno.ETIMEDOUT, "timed out") from error
-    if attempt.getsockname() == attempt.getpeername():
-        raise ConnectionRefusedError("nothing listens there")  # and the system chose that port for our end
-
-
-def shake_hands(safe: ssl.SSLSocket, url: PortUrl, until: float) -> None:
-    """Make the handshake of TLS before the monotonic clock shows `until`; if it fails, find out what speaks there.
-
-    Raises:
-        ConnectionFailedError: the peer speaks another protocol.
-        OSError: the handshake failed.
-    """
-    address = safe.getpeername()[:2]  # it has none once it was reset
-
-    def handshake(seconds: float) -> None:
-        safe.settimeout(max(MIN_TIMEOUT_SECONDS, seconds))
-        safe.do_handshake()
-
-    try:
-        wait_or_ask(handshake, url, until, lambda: safe.version() is None)
-    except TimeoutError as error:
-        raise TimeoutError(f"the TLS handshake was not answered in time{perhaps(url)}") from error
-    except ssl.SSLCertVerificationError:
-        raise
-    except (ssl.SSLError, ConnectionResetError, BrokenPipeError) as error:
-        if ALERT not in (getattr(error, "reason", None) or ""):
-            check_tls(url, first_octets(address, until))
-        raise
 
 
 def no_connection(where: object, error: OSError, advice: str = "") -> ConnectionFailedError:

@@ -12,9 +12,9 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from proton import Condition, Endpoint, Event, Receiver, Sender, Session
 
+from brokers.adapter.dial import Dial
 from brokers.adapter.probe import wait_or_ask
 from brokers.adapter.wrong_port import perhaps
-from brokers.amqp.dial import Dial
 from brokers.amqp.driver import JOIN_SECONDS, Driver
 from brokers.amqp.endpoints import DetourError, redirected
 from brokers.amqp.events import TRANSFER, key_of

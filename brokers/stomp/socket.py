@@ -29,7 +29,6 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from threading import Condition, Event, Lock, RLock, Semaphore, current_thread, get_ident
@@ -41,7 +40,7 @@ from stomp.utils import parse_frame
 
 from brokers import events
 from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTETS
-from brokers.adapter.endpoints import connect_to, shake_hands
+from brokers.adapter.dial import Dial
 from brokers.adapter.wrong_port import HEAD_OCTETS, check
 from brokers.errors import ConnectionFailedError, ConnectionLostError
 from brokers.stomp.codec import Cut, Cutter, Frame, Frames, SkippedFrame, WholeFrame, passed_of, read
@@ -219,6 +218,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self.is_lazy = False
         self.read_at: float | None = None
         self._login = login
+        self._dial = Dial(login)
         self._closing = Lock()
         self._socket: Any = None
         self._use: PolledSocket | BlockingSocket | None = None
@@ -254,12 +254,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             OSError: no address answered, or `drop` was called.
             ConnectionFailedError: what answers does not speak TLS.
         """
-        until = monotonic() + timeout
-        secure = self._login.prepare()
-        self._socket = secure(self._dial(until))
-        if isinstance(self._socket, ssl.SSLSocket):
-            self._shake_hands(self._socket, until)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = self._dial.connect(timeout)
         self._use = of(self._socket)
         self.start()
 
@@ -397,9 +392,7 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         self._is_down = True
         self.running = False
         with self._closing:
-            if self._socket is not None:
-                with suppress(OSError):  # not connected yet, or no longer
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not the method of TLS, which would wait
+            self._dial.drop()
 
     def join(self, until: float) -> None:
         """Wait until reading has ended or the monotonic clock shows `until`; return at once on the reading thread.
@@ -410,32 +403,6 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             self._over.wait(max(0.0, until - monotonic()))
         elif self.reader is not None and self.reader is not current_thread():
             self.reader.join(max(0.0, until - monotonic()))
-
-    def _dial(self, until: float) -> Any:
-        """Connect to the first address that answers; `drop` can end the current attempt."""
-        error: OSError | None = None
-        addresses = socket.getaddrinfo(self._login.host, self._login.port, type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, address in addresses:
-            self._socket = attempt = socket.socket(family, kind, protocol)
-            try:
-                connect_to(attempt, address, until - monotonic())
-                if self._is_down:
-                    raise ConnectionAbortedError("the attempt was ended")
-                return attempt
-            except OSError as failed:
-                attempt.close()
-                error = failed
-            if self._is_down:
-                break
-        raise error or OSError("no address")
-
-    def _shake_hands(self, safe: ssl.SSLSocket, until: float) -> None:
-        try:
-            shake_hands(safe, self._login, until)
-            safe.settimeout(None)
-        except BaseException:
-            safe.close()
-            raise
 
     def _start_reader(self, loop: Callable[[], None]) -> Thread:
         def read() -> None:

@@ -133,7 +133,7 @@ def typed_view(
 
 def _enter(stomp: Connection, url: str, source: Destination) -> Connection | str:
     """Connect to a URL, or say why that failed."""
-    from brokers.amqp.dial import speaks_amqp  # needs the extra `amqp`
+    from brokers.amqp.probe import speaks_amqp  # needs the extra `amqp`
 
     if not speaks_amqp(url, PROBE_SECONDS):
         return "nothing there asks for an AMQP 1.0 login"

@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from queue import Empty, SimpleQueue
 from secrets import token_hex
 from typing import Final, NamedTuple
 
+from brokers.adapter.dial import connected
 from brokers.adapter.failover import read_failover
 from brokers.connection import Connection
 from brokers.errors import BrokerError, LoginRefusedError, NoDestinationError, TlsError
@@ -150,7 +150,7 @@ def check_port(patient: Patient) -> CheckResult:
             return ok("a broker in this process")
         number = port or WAYS[scheme].port
         try:
-            with socket.create_connection((host, number), patient.timeout):
+            with connected(host, number, time.monotonic() + patient.timeout, lambda plain, until: plain):
                 return ok(f"{host}:{number} is open")
         except OSError as error:
             answers.append(f"{host}:{number}: {error.strerror or error}")

@@ -8,8 +8,8 @@ import threading
 import pytest
 from ports import nobody
 
-from brokers.amqp.dial import speaks_amqp
 from brokers.amqp.listener import Listener, Options
+from brokers.amqp.probe import speaks_amqp
 from brokers.embedded import Broker
 from soapjms.capture.sources import amqp_urls
 

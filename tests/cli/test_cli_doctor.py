@@ -92,6 +92,11 @@ def test_no_broker_behind_the_port() -> None:
     assert "did not answer" in checks["login"]["text"]
 
 
+def test_a_broker_whose_name_cannot_be() -> None:
+    """It fails like one that nobody has."""
+    assert "not a valid name" in found("--connection", "stomp://a..b:1", status=1)["broker port"]["text"]
+
+
 def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the broker's URL fails; another is a note. Both say what to install."""
     monkeypatch.setitem(sys.modules, "stomp", None)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Final
 
-from brokers.adapter.endpoints import shake_hands
+from brokers.adapter.dial import shake_hands
 from brokers.adapter.login import credentials_of
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.errors import UsageError

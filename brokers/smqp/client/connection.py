@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from brokers import events
+from brokers.adapter.dial import connected
 from brokers.adapter.probe import MIN_TIMEOUT_SECONDS, wait_or_ask
 from brokers.adapter.wrong_port import HEAD_OCTETS, check, perhaps
 from brokers.errors import (
@@ -264,16 +265,16 @@ class CommandLine:
 
 
 def _connected(address: Address, timeout: float) -> socket.socket:
-    try:
-        plain = socket.create_connection((address.host, address.port), timeout)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if address.secure is None:
-            return plain
+    def finish(plain: socket.socket, until: float) -> socket.socket:
         try:
-            return address.secure(plain)
+            plain.settimeout(timeout)
+            return plain if address.secure is None else address.secure(plain)
         except BaseException:
             plain.close()
             raise
+
+    try:
+        return connected(address.host, address.port, monotonic() + timeout, finish)
     except OSError as error:  # including ssl.SSLError
         raise ConnectionFailedError(f"no SMQP server at {address.host}:{address.port}: {reason_of(error)}") from error
 

@@ -144,7 +144,7 @@ def test_a_redirect_that_fails_in_an_unforeseen_way() -> None:
         broken.on_transfer = answer
         with brokers.connect(broken.url, credentials=Vault(), timeout=PATIENCE, reconnect=False) as ours:
             sent = ours.send(text(queue("q")), timeout=PATIENCE)
-            with pytest.raises(SendFailedError, match="could not be sent on: .*the vault is closed") as caught:
+            with pytest.raises(SendFailedError, match=r"could not be sent on: .*the vault is closed") as caught:
                 sent.result(PATIENCE)
             assert not caught.value.is_known
             transaction = ours.begin()
