@@ -134,12 +134,20 @@ MAX_DOUBLINGS: Final = 30
 """Limit on the doublings of a pause: by then it exceeds every sensible maximum."""
 
 
+STEADY_SECONDS: Final = 5.0
+"""Time for which a session must last so that the pauses start over when it is lost, in seconds.
+
+Otherwise a broker that ends each session once it is open would get as many logins as it can end.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
     """How to restore a lost connection.
 
     Attributes:
-        initial: upper bound of the first pause, in seconds; the bound doubles with each failed attempt.
+        initial: upper bound of the first pause, in seconds; the bound doubles with each failed attempt, and with each
+            connection that is lost again within 5 s.
         maximum: upper bound of every pause, in seconds. If the address answers, even with a refusal, pauses are at
             most 2 s: the broker is probably starting, and an attempt costs little.
         attempts: number of failed attempts in a row after which the connection is closed; None for no limit.
@@ -193,6 +201,8 @@ class Reconnector:
         self._give_up = give_up
         self._stopped = Event()
         self._thread: Thread | None = None
+        self._failed = 0  # attempts before the last that succeeded, and sessions that soon ended
+        self._restored = -inf
 
     def start(self) -> None:
         """Begin to reconnect. The thread of an earlier loss has finished by now."""
@@ -216,7 +226,8 @@ class Reconnector:
             self._thread.join(max(0.0, until - monotonic()))
 
     def _run(self) -> None:
-        lost, why, failed, is_silent = monotonic(), "", 0, False
+        lost, why, is_silent = monotonic(), "", False
+        failed = self._failed + 1 if lost - self._restored < STEADY_SECONDS else 0
         for number in count(1):
             if self._stopped.wait(self._plan.pause(failed, is_silent=is_silent)):
                 return
@@ -229,7 +240,8 @@ class Reconnector:
                 was_silent, is_silent = is_silent, isinstance(error, UnreachableError)
                 failed = failed + 1 if is_silent == was_silent else 0
             else:
-                events.CONNECTION_RESTORED.log(self._name, monotonic() - lost)
+                self._failed, self._restored = failed, monotonic()
+                events.CONNECTION_RESTORED.log(self._name, self._restored - lost)
                 return
             if number == self._plan.attempts:
                 self._give_up(f"{self._name} could not reconnect in {number} attempts: {why}")

@@ -13,7 +13,7 @@ import pytest
 from ports import nobody
 
 import brokers
-from brokers.adapter.endpoints import NEAR_PAUSE_SECONDS, Reconnect, Reconnector
+from brokers.adapter.endpoints import NEAR_PAUSE_SECONDS, STEADY_SECONDS, Reconnect, Reconnector
 from brokers.errors import BrokerError, ConnectionFailedError, LoginRefusedError, UnreachableError
 
 REFUSED, SILENT = ConnectionFailedError("refused"), UnreachableError("nobody")
@@ -76,6 +76,18 @@ class TestPauses:
         failures = [REFUSED, REFUSED, SILENT, SILENT, SILENT, SILENT, SILENT, SILENT, REFUSED, REFUSED]
         pauses, _ = longest_pauses(plan, failures, monkeypatch)
         assert pauses == [1, 2, 2, 1, 2, 4, 8, 10, 10, 1, 2]
+
+    def test_a_session_that_soon_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It counts as a failed attempt: the broker may end each, and would get a login as often as it can."""
+        monkeypatch.setattr(random, "uniform", lambda least, most: most)
+        waits, now = Waits(), [0.0]
+        monkeypatch.setattr("brokers.adapter.endpoints.monotonic", lambda: now[0])
+        reconnector = Reconnector("broker", Reconnect(), lambda lost_for: None, lambda cause: None)
+        reconnector._stopped = waits
+        for lasted in (0.1, 0.1, STEADY_SECONDS - 1, 0.1, 0.1, 0.1, STEADY_SECONDS, 0.1):
+            reconnector._run()
+            now[0] += lasted
+        assert waits.seconds == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, NEAR_PAUSE_SECONDS, NEAR_PAUSE_SECONDS, 0.1])
 
     def test_differ(self) -> None:
         """Any time up to the bound, so that clients come one by one."""

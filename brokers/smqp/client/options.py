@@ -23,7 +23,8 @@ class ClientOptions:
             (SM-164).
         keepalive: time of silence after which the connection is checked.
         check: interval of the checks whether the subscription of a consumer of `brokers` still exists.
-        renew: shortest and longest time between attempts to re-establish a lost connection; None for no attempts.
+        renew: shortest and longest time between attempts to re-establish a lost connection; None for no attempts. The
+            first attempt is made at once, unless the connection lasted for less than 5 s.
         dialect: the dialect to read and write.
         limits: the limits of lines and messages.
     """

@@ -7,13 +7,14 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
 
 import pytest
 import trustme
-from smqp_kit import PATIENCE, QUICK, FakeServer, Inbox, Running, connected, notification, running
+from smqp_kit import PATIENCE, QUICK, FakeServer, Inbox, Listener, Running, connected, notification, running
 
 from brokers.errors import BrokerError, ConnectionLostError
 from brokers.smqp.client import Client
@@ -88,6 +89,34 @@ def test_closing_does_not_wait_for_quit() -> None:
         began = time.monotonic()
         client.close()
         assert time.monotonic() - began < PATIENCE
+
+
+def serve_and_end(listener: Listener, logins: SimpleQueue[float]) -> None:
+    """Serve one client after the other until its login is done, and end its connections then."""
+    replies = {"PASS": b"200-OK\r\n200-Topic: /accounts/alice\r\n200 Guid: g\r\n\r\n"}
+    with suppress(OSError, EOFError):  # the test is over
+        while True:
+            wire, line = listener.accept(), ""
+            with ExitStack() as stack:
+                stack.callback(wire.close)
+                wire.send("SMQP/1.0 Ready.\r\n")
+                while not line.startswith("SUB"):
+                    line = wire.line()
+                    if line.startswith("SET NOTIFY PORT"):
+                        stack.enter_context(socket.create_connection(("127.0.0.1", int(line.split()[-1]))))
+                    wire.send(replies.get(line.partition(" ")[0], b"200 OK\r\n\r\n") if line else b"")
+                logins.put(time.monotonic())
+
+
+def test_a_server_that_ends_each_session_gets_few_logins() -> None:
+    """The pauses grow as they do where no attempt succeeds."""
+    listener, logins = Listener(), SimpleQueue[float]()
+    thread = Thread(target=serve_and_end, args=(listener, logins), daemon=True)
+    thread.start()
+    with connected(("127.0.0.1", listener.port), options={"renew": (0.05, 0.2)}):
+        times = [logins.get(timeout=PATIENCE) for _ in range(5)]
+    listener.close()
+    assert times[4] - times[1] > 0.1 + 0.2 + 0.2
 
 
 class Nobody(Hearer):
