@@ -42,7 +42,7 @@ from brokers.connection import (
     Transaction,
     report,
 )
-from brokers.errors import BrokerError, ConnectionLostError, SendFailedError
+from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
 
@@ -97,7 +97,8 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         future raises NotSentError.
 
         Raises:
-            NotSentError: a thousand messages still waited after `timeout` seconds.
+            NotSentError: a thousand messages still waited after `timeout` seconds; or there is no credit, and no thread
+                could be started that ends the wait in time.
             UsageError: the message has no destination, or content that AMQP cannot carry; see `to_amqp_message`.
             StaleDestinationError: the temporary destination belongs to an earlier generation of this connection.
         """
@@ -143,8 +144,13 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
                 return future
         future.revoke = partial(_withdrawn, session, outbox, posting)
         if until is not None and until < inf:
-            deadline = self._deadlines.call_at(until, partial(outbox.give_up, posting))
-            future.on_settled(lambda _: self._deadlines.forget(deadline))
+            try:
+                deadline = self._deadlines.call_at(until, partial(outbox.give_up, posting))
+            except RuntimeError as error:
+                if _withdrawn(session, outbox, posting):  # otherwise it was sent meanwhile
+                    raise NotSentError(f"not sent, as its time limit cannot be kept: {error}") from error
+            else:
+                future.on_settled(lambda _: self._deadlines.forget(deadline))
         return future
 
     def _consume_elsewhere(

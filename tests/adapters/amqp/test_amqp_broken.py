@@ -29,12 +29,14 @@ from amqp_broken import (
     TRANSFER,
     WINDOW,
     BrokenBroker,
+    flow,
     message,
     mutating,
 )
 from amqp_kit import text
 from amqp_raw import PATIENCE, frame
 from amqp_soak import eventually, threads_in
+from limits_kit import no_more_threads
 from proton import Described, uint, ulong, ushort
 
 import brokers
@@ -43,6 +45,7 @@ from brokers import (
     ConnectionFailedError,
     ConnectionLostError,
     ConnectionState,
+    NotSentError,
     SendFailedError,
     queue,
     topic,
@@ -105,6 +108,21 @@ FORBIDDEN: dict[str, tuple[Callable[[int, int, int], bytes], str, str]] = {
         "the broker attached a link, but only the client may attach links",
     ),
 }
+
+
+def test_no_thread_that_ends_the_wait_for_credit() -> None:
+    """The message is not sent, then or later; without a time limit, it waits."""
+    with BrokenBroker(credit=0) as broken, brokers.connect(broken.url, timeout=PATIENCE, reconnect=False) as connection:
+        with no_more_threads(), pytest.raises(NotSentError, match="its time limit cannot be kept"):
+            connection.send(text(queue("q"), "limited"), timeout=PATIENCE)
+        sent = connection.send(text(queue("q"), "patient"))
+        broken.until(lambda: broken.links)
+        ((channel, handle),) = broken.links.values()
+        broken.write(flow(channel, handle, credit=10, window=WINDOW))
+        broken.until(lambda: broken.got(TRANSFER))
+        broken.write(frame(DISPOSITION, True, uint(0), uint(0), True, Described(ulong(0x24), []), channel=channel))
+        sent.result(PATIENCE)
+        assert len(broken.got(TRANSFER)) == 1
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)
