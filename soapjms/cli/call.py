@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import mimetypes
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import IO, Any, Final, TypeAlias
+from typing import IO, Any, Final, NamedTuple, TypeAlias
 
 import click
 from lxml import etree
@@ -30,7 +31,7 @@ from soapjms.cli.connection import (
     read_names,
 )
 from soapjms.cli.options import set_option
-from soapjms.cli.paths import WSDL_FILE, InputFile, InputStream, OutputFolder
+from soapjms.cli.paths import WSDL_FILE, InputFile, InputStream, OutputFolder, error_text
 from soapjms.cli.repeated_call import repeated
 from soapjms.cli.status import FINDINGS_STATUS
 from soapjms.cli.terminal import console
@@ -105,28 +106,25 @@ def command(
     With --record, the body, properties and headers of a captured request are sent as they were, with their mistakes.
     Only the ids and JMSReplyTo are new.
 
-    Exit status: 0 an answer, 1 a fault, or a rule was broken (MUST), 2 usage, or nothing was sent or the broker refused
-    it, 3 no answer: it is not known whether the service processes the request.
+    Exit status: 0 an answer, 1 a fault, a rule was broken (MUST), or an attachment was not saved, 2 usage, or nothing
+    was sent or the broker refused it, 3 no answer: it is not known whether the service processes the request.
     """
-    response: Answered | None
     if record is not None:
         if words or read_from is not None:
             raise click.UsageError("--record has all of the message: leave out the other arguments and --input")
-        response = _repeated(record, save, **options)
+        status = _repeated(record, save, **options)
     elif len(words) > 1 or (words and Path(words[0]).suffix.lower() == ".wsdl"):
-        response = _typed(words, read_from, save, **options)
+        status = _typed(words, read_from, save, **options)
     elif read_from is not None:
         raise click.UsageError("--input is for the operation of a WSDL: soapjms call WSDL OPERATION --input FILE")
     else:
         envelope = ENVELOPE.checked(words[0] if words else "-", "ENVELOPE-FILE")
-        response = _raw(envelope, save, **options)
-    if response is not None:
-        is_broken = any(each.outcome is VerdictOutcome.FAILED for each in response.findings())
-        sys.exit(FINDINGS_STATUS if response.fault is not None or is_broken else 0)
+        status = _raw(envelope, save, **options)
+    sys.exit(status)
 
 
-def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> Response | None:
-    """Call an operation and show its result, or list the operations; return None if there was no answer."""
+def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options: Any) -> int:
+    """Call an operation and show its result, or list the operations; return the exit status."""
     for name in ("wsdl", "operation", "one_way"):
         if options.pop(name):
             raise click.UsageError(f"--{name.replace('_', '-')} is for an envelope; leave it out with WSDL OPERATION")
@@ -143,21 +141,23 @@ def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options:
     if len(words) == 1:
         listed = list(typed_call.list_operations(words[0], **place))
         click.echo(json.dumps({"operations": listed}) if as_json else "\n".join(listed))
-        return None
+        return 0
     planned = typed_call.plan(words, read_from, **place)
     outcome = typed_call.perform(planned, **options)
     response = outcome.response
     if response is None:
         if as_json:
             click.echo(json.dumps({"sent": True}))
-        return None
-    saved = [] if save is None else save_parts(response, save)
-    if as_json:
-        click.echo(json.dumps({"result": typed_call.plain_value(outcome.result), **members(response, saved)}))
-    else:
+        return 0
+
+    def typed_members(response: Answered, saved: Sequence[SavedPart]) -> dict[str, Any]:
+        return {"result": typed_call.plain_value(outcome.result), **members(response, saved)}
+
+    def show_typed(response: Answered, saved: Sequence[SavedPart]) -> None:
         typed_call.show_result(outcome.result)
         show_lines(response, saved)
-    return response
+
+    return _finish(response, save, typed_members if as_json else None, show_typed)
 
 
 def _raw(
@@ -170,8 +170,8 @@ def _raw(
     attachments: list[Attachment],
     as_json: bool,
     **options: Any,
-) -> Response | None:
-    """Send an envelope and show the answer; return None for a one-way message."""
+) -> int:
+    """Send an envelope and show the answer; return the exit status."""
     if envelope.isatty():
         raise click.UsageError("give a file with a SOAP envelope, or pipe one into standard input")
     octets = envelope.read()
@@ -181,28 +181,16 @@ def _raw(
             client.send(octets, **said)
             if as_json:
                 click.echo(json.dumps({"sent": True}))
-            return None
+            return 0
         response = client.call(octets, **said)
-    saved = [] if save is None else save_parts(response, save)
-    if as_json:
-        click.echo(json.dumps(members(response, saved)))
-    else:
-        show(response, saved)
-    return response
+    return _finish(response, save, members if as_json else None, show)
 
 
-def _repeated(record: IO[bytes], save: Path | None, *, as_json: bool, **options: Any) -> Repetition:
+def _repeated(record: IO[bytes], save: Path | None, *, as_json: bool, **options: Any) -> int:
     """Send a captured request again, and show the answer; of a one-way message, only the rules that it breaks."""
     response = repeated(record, **options)
-    saved = [] if save is None else save_parts(response, save)
-    if not as_json:
-        show(response, saved)
-    elif response.message is None:
-        findings = _finding_members(response)
-        click.echo(json.dumps({"sent": True, "request": message_members(response.request), "findings": findings}))
-    else:
-        click.echo(json.dumps(members(response, saved)))
-    return response
+    to_members = _sent_members if response.message is None else members
+    return _finish(response, save, to_members if as_json else None, show)
 
 
 @contextmanager
@@ -240,7 +228,40 @@ def _client(
 # The answer
 
 
-def show(response: Answered, saved: list[Path]) -> None:
+class SavedPart(NamedTuple):
+    """What became of an attachment: the file that it was written to, or why there is none."""
+
+    path: Path | None = None
+    problem: str | None = None
+
+
+def _finish(
+    response: Answered,
+    save: Path | None,
+    to_members: Callable[[Answered, Sequence[SavedPart]], dict[str, Any]] | None,
+    show_text: Callable[[Answered, Sequence[SavedPart]], None],
+) -> int:
+    """Save the attachments of an answer, show it as JSON or text, and return the exit status.
+
+    The status is never 2, which says that nothing was sent: a script would send the request once more.
+    """
+    saved = [] if save is None else save_parts(response, save)
+    try:
+        if to_members is not None:
+            click.echo(json.dumps(to_members(response, saved)))
+        else:
+            show_text(response, saved)
+    except BrokenPipeError:  # handled by click, with status 1
+        raise
+    except OSError as error:
+        click.echo(f"Error: an answer came, and cannot be printed: {error_text(error)}", err=True)
+        return FINDINGS_STATUS
+    is_broken = any(each.outcome is VerdictOutcome.FAILED for each in response.findings())
+    is_whole = all(each.problem is None for each in saved)
+    return 0 if response.fault is None and is_whole and not is_broken else FINDINGS_STATUS
+
+
+def show(response: Answered, saved: Sequence[SavedPart]) -> None:
     """Print the envelope and, on standard error, the fault, findings, notes and attachments."""
     out = console()
     root = None if response.envelope is None else response.envelope.root
@@ -255,14 +276,14 @@ def show(response: Answered, saved: list[Path]) -> None:
     show_lines(response, saved)
 
 
-def show_lines(response: Answered, saved: list[Path]) -> None:
+def show_lines(response: Answered, saved: Sequence[SavedPart]) -> None:
     """Print the fault, findings, notes and attachments on standard error."""
     beside = console(stderr=True)
     for line in _lines(response, saved):
         beside.print(visible(line), markup=False, soft_wrap=True)
 
 
-def _lines(response: Answered, saved: list[Path]) -> Iterator[str]:
+def _lines(response: Answered, saved: Sequence[SavedPart]) -> Iterator[str]:
     if response.fault is not None:
         said = fault_members(response.fault)
         yield f"fault {said['subcode'] or said['code']}: {said['reason']}"
@@ -277,11 +298,16 @@ def _lines(response: Answered, saved: list[Path]) -> Iterator[str]:
     for code, text in response.notes():
         yield f"note {code}: {text}"
     for number, part in enumerate(response.attachments):
-        where = f" in {saved[number]}" if saved else "; --save DIR writes it to a file"
-        yield f"attachment {part.content_id or number + 1}, {_type(part)}, {_size(part)} octets{where}"
+        size = _size(part)
+        what = "octets that cannot be decoded" if size is None else f"{size} octets"
+        where = "; --save DIR writes it to a file"
+        if saved:
+            path, problem = saved[number]
+            where = f" in {path}" if problem is None else f", not saved: {problem}"
+        yield f"attachment {part.content_id or number + 1}, {_type(part)}, {what}{where}"
 
 
-def members(response: Answered, saved: list[Path]) -> dict[str, Any]:
+def members(response: Answered, saved: Sequence[SavedPart]) -> dict[str, Any]:
     """Return the JSON form of a call."""
     return {
         "request": message_members(response.request),
@@ -289,13 +315,22 @@ def members(response: Answered, saved: list[Path]) -> dict[str, Any]:
         "body": None if response.envelope is None else serialize(response.envelope.root).decode(),
         "attachments": [
             {"content_id": part.content_id, "content_type": _type(part), "octets": _size(part)}
-            | ({"file": str(saved[number])} if saved else {})
+            | (_saved_members(saved[number]) if saved else {})
             for number, part in enumerate(response.attachments)
         ],
         "fault": None if response.fault is None else fault_members(response.fault),
         "findings": _finding_members(response),
         "notes": [{"code": code, "text": text} for code, text in response.notes()],
     }
+
+
+def _saved_members(saved: SavedPart) -> dict[str, str]:
+    return {"file": str(saved.path)} if saved.problem is None else {"problem": saved.problem}
+
+
+def _sent_members(response: Answered, saved: Sequence[SavedPart]) -> dict[str, Any]:
+    """Return the JSON form of a one-way message."""
+    return {"sent": True, "request": message_members(response.request), "findings": _finding_members(response)}
 
 
 def _finding_members(response: Answered) -> list[dict[str, Any]]:
@@ -330,13 +365,38 @@ def _size(part: Part) -> int | None:
         return None
 
 
-def save_parts(response: Answered, folder: Path) -> list[Path]:
-    """Write the attachments to files named by number and type, never by the peer's names; return the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    saved = []
-    for number, part in enumerate(response.attachments, 1):
-        kind = part.content_type
-        suffix = mimetypes.guess_extension(kind.media_type) if kind is not None and kind.media_type else None
-        saved.append(folder / f"attachment-{number}{suffix or '.bin'}")
-        saved[-1].write_bytes(part.content)
-    return saved
+def save_parts(response: Answered, folder: Path) -> list[SavedPart]:
+    """Write the attachments to new files named by number and type, never by the peer's names.
+
+    A file or link that exists is left alone, and the next number taken. An attachment that cannot be decoded or written
+    has a problem, and leaves no file.
+    """
+    numbers = count(1)
+    return [_saved(part, folder, numbers) for part in response.attachments]
+
+
+def _saved(part: Part, folder: Path, numbers: Iterator[int]) -> SavedPart:
+    kind = part.content_type
+    suffix = mimetypes.guess_extension(kind.media_type) if kind is not None and kind.media_type else None
+    try:
+        content = part.content
+        folder.mkdir(parents=True, exist_ok=True)
+        return SavedPart(_written(content, folder, suffix or ".bin", numbers))
+    except (InvalidAttachmentError, OSError) as error:
+        return SavedPart(problem=error_text(error))
+
+
+def _written(content: bytes | memoryview, folder: Path, suffix: str, numbers: Iterator[int]) -> Path:
+    while True:
+        path = folder / f"attachment-{next(numbers)}{suffix}"
+        try:
+            file = path.open("xb")  # follows no link
+        except FileExistsError:
+            continue
+        try:
+            with file:
+                file.write(content)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import time
@@ -32,6 +33,7 @@ from wsdl_kit import DATA
 
 import soapjms
 from brokers import Connection, Message, properties, queue
+from soapjms.cli.commands import soapjms as cli
 from soapjms.protocol import names
 
 URI = "jms:queue:greeter"
@@ -117,6 +119,94 @@ def test_attachments_go_along_and_come_back(url: str, tmp_path: Path) -> None:
     assert attachment["file"] == str(out / "attachment-1.png")
     assert (out / "attachment-1.png").read_bytes() == b"[PNG]"
     assert [each.name for each in out.iterdir()] == ["attachment-1.png"]
+
+
+def with_parts(request: Message, *parts: tuple[str, bytes]) -> Message:
+    """Make an answer with attachments, given as header fields and content as they are on the wire."""
+    heads = [
+        f"Content-Type: {SOAP_11.media_type}; charset=utf-8\r\nContent-ID: <envelope>",
+        *(each[0] for each in parts),
+    ]
+    contents = [envelope("Hello", operation="greetMeResponse"), *(each[1] for each in parts)]
+    pieces = [
+        f"--b\r\n{head}\r\n\r\n".encode() + content + b"\r\n" for head, content in zip(heads, contents, strict=True)
+    ]
+    kind = f'multipart/related; boundary=b; type="{SOAP_11.media_type}"; start="<envelope>"'
+    answer = answer_to(request)
+    return replace(
+        answer,
+        body=b"".join(pieces) + b"--b--",
+        properties=answer.properties.merged(properties({names.CONTENT_TYPE: kind})),
+    )
+
+
+BROKEN_PART = "Content-Type: application/pdf\r\nContent-ID: <p>\r\nContent-Transfer-Encoding: base64", b"abc"
+WHOLE_PART = "Content-Type: application/pdf\r\nContent-ID: <q>", b"PDF"
+
+
+def test_an_attachment_that_cannot_be_decoded(url: str, connection: Connection, file: Path, tmp_path: Path) -> None:
+    """The answer and the other attachments are shown and saved; status 1, as 2 would say that nothing was sent."""
+    arguments = ["call", "--connection", url, "--uri", URI, file]
+    with responder(connection, queue("greeter"), lambda request: [with_parts(request, BROKEN_PART, WHOLE_PART)]):
+        unsaved = run(*arguments)
+        done = run(*arguments, "--save", tmp_path / "out")
+        call = said(*arguments, "--save", tmp_path / "json", status=1)
+    assert (unsaved.exit_code, "Hello" in unsaved.stdout) == (0, True)
+    assert "attachment p, application/pdf, octets that cannot be decoded; --save" in unsaved.stderr
+    assert (done.exit_code, "Hello" in done.stdout) == (1, True)
+    first, second = done.stderr.splitlines()
+    assert first.endswith("not saved: the part 'p': the content is no base64: Incorrect padding")
+    assert second == f"attachment q, application/pdf, 3 octets in {tmp_path}/out/attachment-1.pdf"
+    assert "Hello" in call["body"]
+    assert [each.get("problem", "")[:8] for each in call["attachments"]] == ["the part", ""]
+    assert Path(call["attachments"][1]["file"]).read_bytes() == b"PDF"
+
+
+def test_a_folder_that_cannot_be_made(url: str, connection: Connection, file: Path, tmp_path: Path) -> None:
+    """When the answer comes, it is too late for status 2."""
+    out = tmp_path / "out"
+
+    def answers(request: Message) -> list[Message]:
+        out.write_text("no folder")
+        return [with_parts(request, WHOLE_PART)]
+
+    with responder(connection, queue("greeter"), answers):
+        done = run("call", "--connection", url, "--uri", URI, "--save", out, file)
+    assert (done.exit_code, "Hello" in done.stdout) == (1, True)
+    assert done.stderr == f"attachment q, application/pdf, 3 octets, not saved: '{out}': File exists\n"
+
+
+def test_files_that_exist_are_left_alone(url: str, connection: Connection, file: Path, tmp_path: Path) -> None:
+    """Neither the attachment of an earlier call nor what a link names is overwritten."""
+    out, precious = tmp_path / "out", tmp_path / "precious"
+    out.mkdir()
+    precious.write_bytes(b"mine")
+    (out / "attachment-1.pdf").write_bytes(b"earlier")
+    (out / "attachment-2.pdf").symlink_to(precious)
+    (out / "attachment-3.pdf").symlink_to(tmp_path / "nothing")
+    with responder(connection, queue("greeter"), lambda request: [with_parts(request, WHOLE_PART, WHOLE_PART)]):
+        call = said("call", "--connection", url, "--uri", URI, "--save", out, file)
+    assert [each["file"] for each in call["attachments"]] == [f"{out}/attachment-{number}.pdf" for number in (4, 5)]
+    assert [path.read_bytes() for path in (precious, out / "attachment-1.pdf", out / "attachment-5.pdf")] == [
+        b"mine",
+        b"earlier",
+        b"PDF",
+    ]
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_answer_that_cannot_be_printed(
+    url: str, file: Path, options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a full disk: the status is 1, as 2 would say that nothing was sent."""
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(full, write_through=True))
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["call", "--connection", url, "--uri", URI, *options, str(file)])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "Error: an answer came, and cannot be printed: No space left on device\n"
 
 
 def test_a_port_of_a_wsdl(url: str, connection: Connection, file: Path) -> None:
