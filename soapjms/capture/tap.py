@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from secrets import token_hex
 from threading import Condition, Event, Lock
 from time import monotonic
@@ -185,11 +186,11 @@ MAX_KNOWN_GAPS: Final = 1000
 
 @dataclass(slots=True)
 class Gap:
-    """A time without a connection, in which messages passed unseen.
+    """A time without the connection or one of the subscriptions, in which messages passed unseen.
 
     Attributes:
-        begun: when the connection was lost.
-        ended: when it was made again; None if it was not.
+        begun: when the first of them was lost.
+        ended: when all were there again; None if they were not.
     """
 
     begun: datetime
@@ -215,7 +216,7 @@ class Capture:
         counts: numbers of messages: all that came (`seen`); those `recorded`, of which some `masked` or with their body
             `left out`; those `dropped` because there was no room or they exceeded the connection's limit; those that
             `failed` to be written; and `other` ones, which were not wanted.
-        gaps: the latest thousand times when the connection was lost, or the broker ended a subscription.
+        gaps: the latest thousand times without the connection, or without one of the subscriptions.
         problem: why nothing can be written at the moment, or None. Copies wait meanwhile.
         ended: set once the connection is closed, so that no more messages come.
 
@@ -249,13 +250,15 @@ class Capture:
         self._clock = clock
         self._read = self._latest = datetime.min.replace(tzinfo=UTC)  # when the previous copy was read
         self._read_at = 0.0  # the former in seconds
+        self._lost: set[object] = set()  # the connection, and numbers of the sources without a subscription
+        self._losing = Lock()
         self._untold: deque[Gap] = deque(maxlen=MAX_KNOWN_GAPS)
         self._broker = 0, ""  # generation of the connection, and the broker's name in it
         self._probe = f"{PING_PREFIX}{token_hex(8)}"
         self._probed = Event()
         self._writer = Thread(target=self._write_all, name="soapjms-capture", daemon=True)
         with ExitStack() as stack:
-            for source in sources:
+            for number, source in enumerate(sources):
                 consumer = connection.consume(
                     source,
                     self._on_delivery,
@@ -263,7 +266,7 @@ class Capture:
                     auto_accept=True,
                     lazy=True,
                     on_refused=self._on_refused,
-                    on_problem=self._on_problem,
+                    on_problem=partial(self._on_problem, number),
                 )
                 stack.callback(stop, consumer)
             self._consumers = stack.pop_all()
@@ -346,25 +349,25 @@ class Capture:
         self.counts["dropped"] += 1
         self.counts["seen"] += 1
 
-    def _on_problem(self, problem: str) -> None:
-        """Note the beginning or end of a time without a subscription, as a gap like one without a connection."""
-        if not problem:
-            self._end_gap()
-        elif not self.gaps or self.gaps[-1].ended is not None:
-            self.gaps.append(Gap(self._clock()))
-
-    def _end_gap(self) -> None:
-        if self.gaps and self.gaps[-1].ended is None:
-            self.gaps[-1].ended = self._clock()
-            self._untold.append(self.gaps[-1])
+    def _on_problem(self, source: int, problem: str) -> None:
+        self._note(source, is_lost=bool(problem))
 
     def _on_state(self, state: ConnectionState) -> None:
-        if state is ConnectionState.LOST:
-            self.gaps.append(Gap(self._clock()))
-        elif state is ConnectionState.CONNECTED:
-            self._end_gap()
-        elif state is ConnectionState.CLOSED:
+        if state is ConnectionState.CLOSED:
             self.ended.set()
+        else:
+            self._note(self._connection, is_lost=state is ConnectionState.LOST)
+
+    def _note(self, what: object, *, is_lost: bool) -> None:
+        """Note that the connection or a subscription is lost or there; a gap lasts until all are there."""
+        with self._losing:
+            was_whole = not self._lost
+            (self._lost.add if is_lost else self._lost.discard)(what)
+            if was_whole and self._lost:
+                self.gaps.append(Gap(self._clock()))
+            elif not was_whole and not self._lost:
+                self.gaps[-1].ended = self._clock()
+                self._untold.append(self.gaps[-1])
 
     # On the writer's thread
 
@@ -420,7 +423,8 @@ class Capture:
         if arrived.dropped:
             meta["dropped_before"] = arrived.dropped
         if self._untold:
-            told, self._untold = self._untold, deque(maxlen=MAX_KNOWN_GAPS)
+            with self._losing:
+                told, self._untold = self._untold, deque(maxlen=MAX_KNOWN_GAPS)
             meta["not_connected_before"] = [
                 [format_time(each.begun), format_time(each.ended)] for each in told if each.ended is not None
             ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from queue import Queue
@@ -30,13 +31,14 @@ from brokers import (
     typed,
 )
 from brokers.amqp.listener import Listener
+from brokers.connection import ConnectionState
 from brokers.embedded import Broker
 from soapjms.capture.log import CaptureLog, utc_now
 from soapjms.capture.mask import Mask, MaskedMessage
 from soapjms.capture.sources import copies_reach, direction_of, from_divert, tap_point
 from soapjms.capture.tap import Backlog, Capture, CopiedMessage, MessageFilter
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.record import Direction, Node
+from soapjms.protocol.record import Direction, Node, format_time
 from soapjms.replay import replay
 
 COPIES = topic("copies")
@@ -106,6 +108,52 @@ def test_each_has_a_time_of_its_own(tmp_path: Path) -> None:
     assert begun <= times[0]
     assert all(earlier < later for earlier, later in pairwise(times))
     assert times[-1] <= ended
+
+
+@pytest.mark.parametrize(
+    ("losses", "gaps"),
+    [
+        ("-connection +connection -first +first", [(1, 2), (3, 4)]),
+        ("-first -connection +connection +first", [(1, 4)]),
+        ("-connection -first +connection +first", [(1, 4)]),
+        ("-first -second +first +second -second", [(1, 4), (5, None)]),
+        ("-connection -connection +connection", [(1, 3)]),
+    ],
+)
+def test_gaps(connection: Connection, tmp_path: Path, losses: str, gaps: list[tuple[int, int | None]]) -> None:
+    """A gap begins when the connection or a subscription is lost, and ends when all are there; a record tells it."""
+    told: dict[str, Any] = {}
+
+    class Unsteady(Wrapped):
+        def watch(self, on_state: Any) -> None:
+            told["connection"] = on_state
+
+        def _consume(self, options: Any, on_delivery: Any) -> Any:
+            told[options.destination.name] = options.on_problem
+            return super()._consume(options, on_delivery)
+
+    steps = [datetime(2026, 1, 1, 12, 0, second, tzinfo=UTC) for second in range(9)]
+    now = steps[0]
+    with (
+        CaptureLog(tmp_path) as log,
+        Capture(Unsteady(connection), log, [topic("first"), topic("second")], clock=lambda: now) as capture,
+    ):
+        for step, loss in enumerate(losses.split(), 1):
+            now = steps[step]
+            is_lost, what = loss.startswith("-"), loss[1:]
+            if what == "connection":
+                told[what](ConnectionState.LOST if is_lost else ConnectionState.CONNECTED)
+            else:
+                told[what]("ended" if is_lost else "")
+        assert [(each.begun, each.ended) for each in capture.gaps] == [
+            (steps[begun], None if ended is None else steps[ended]) for begun, ended in gaps
+        ]
+        send(connection, copy(destination=topic("first")))
+        seen(capture, 1)
+    (record,) = records_in(tmp_path)
+    assert record.meta["not_connected_before"] == [
+        [format_time(steps[begun]), format_time(steps[ended])] for begun, ended in gaps if ended is not None
+    ]
 
 
 def test_ends_though_the_broker_does_not_answer(connection: Connection, tmp_path: Path) -> None:
