@@ -32,7 +32,7 @@ from soapjms import events
 from soapjms.bridge.backend import Behind, PathService, RequestHead, serve, too_long, written_answer
 from soapjms.bridge.faults import NO_STORE, RETRY, HttpRefusalError, failed
 from soapjms.bridge.limits import MAX_BODY, MAX_CALLS, MAX_HELD
-from soapjms.bridge.message import soap_version_of
+from soapjms.bridge.message import GZIP, soap_version_of
 from soapjms.bridge.pace import PIECE_TIMEOUT, Pace
 from soapjms.client.call import Response as Answer
 from soapjms.client.client import DEFAULT_TIMEOUT, Client
@@ -47,7 +47,9 @@ from soapjms.protocol.wsdl import Port
 from soapjms.validation import at_least_one, connection_to, finite
 
 CALL_THREADS: Final = 8
-GZIP: Final = frozenset({"gzip", "x-gzip"})
+SINGLE: Final = ("content-type", "content-encoding", "soapaction")
+"""Header fields of a request that it may have once."""
+
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 _WHOLE_URL: Final = re.compile(r"https?://(?P<host>[^/]*)", re.IGNORECASE)
 _URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
@@ -206,13 +208,18 @@ class HttpBridge:
     # POST
 
     async def _called(self, request: Request, served: PathService, kind: ContentType) -> Response:
+        for name in SINGLE:
+            if len(set(request.headers.getlist(name))) > 1:
+                raise HttpRefusalError(
+                    HTTPStatus.BAD_REQUEST, f"the head must have one {name}, got several that differ"
+                )
         _check_media_type(kind)
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in GZIP | {"identity", ""}:
             text = f"Content-Encoding must be gzip or identity, got {shown(encoding)}"
             raise HttpRefusalError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, {"Accept-Encoding": "gzip"})
         stated = request.headers.get("content-length", "")
-        if stated.isdigit() and int(stated[:20]) > self._max_body:
+        if stated.isdecimal() and int(stated[:20]) > self._max_body:
             raise too_long(self._max_body)
         self._check_calls()  # before reading, so that the client does not send the body for nothing
         octets = await self._pace.read(request, self._max_body)

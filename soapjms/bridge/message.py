@@ -26,6 +26,9 @@ from soapjms.protocol.names import REC_2012, SoapVersion
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.text import shown
 
+GZIP: Final = frozenset({"gzip", "x-gzip"})
+"""Content encodings that are unpacked."""
+
 OURS: Final = frozenset({"content-type", "content-id", "content-location", "content-transfer-encoding"})
 """Header fields of a part that an `Attachment` holds in attributes of its own."""
 

@@ -16,9 +16,11 @@ import h11
 MAX_HEAD_OCTETS: Final = 16 * 1024
 """Maximum size, in octets, of a request's head, of the line before a chunk, and of the trailers."""
 
+FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
+"""Header fields that say where a request ends."""
+
 _BARE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 _FOLDED: Final = re.compile(rb"\n[ \t]")
-_END: Final = b"\r\n\r\n"
 
 
 class StrictConnection(h11.Connection):
@@ -29,11 +31,13 @@ class StrictConnection(h11.Connection):
     """
 
     problem: h11.RemoteProtocolError | None = None
-    _last: bytes = b""
-    _is_chunked: bool = False
+
+    def __init__(self, our_role: type[h11.SERVER], max_incomplete_event_size: int) -> None:
+        super().__init__(our_role, max_incomplete_event_size)
+        self._kept = bytearray()  # all octets since the previous event
 
     def receive_data(self, data: bytes) -> None:
-        """Take octets, and keep the last ones: they show how a chunked body ends.
+        """Take octets.
 
         Octets after the last request, the one with `Connection: close`, are dropped: they do not make it invalid.
 
@@ -42,8 +46,7 @@ class StrictConnection(h11.Connection):
         if self.their_state is h11.MUST_CLOSE:
             return
         super().receive_data(data)
-        self._last += data
-        self._trim()
+        self._kept += data
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """Return the next event.
@@ -53,43 +56,44 @@ class StrictConnection(h11.Connection):
         """
         if self.their_state is h11.MUST_CLOSE:
             return h11.NEED_DATA
-        before = self.trailing_data[0] if self.their_state is h11.IDLE else b""
         try:
             event = super().next_event()
             if isinstance(event, h11.Request):
                 names = {name for name, _ in event.headers}
-                self._is_chunked = b"transfer-encoding" in names
-                _check_head(before[: len(before) - self._unread()])
+                _check_lines(self._lines(), "head")
                 _check_framing(names, event.http_version)
-            elif isinstance(event, h11.EndOfMessage) and self._is_chunked:
-                self._check_end()
+            elif isinstance(event, h11.Data):
+                _check_lines(self._lines(len(event.data)), "chunked body")
+            elif isinstance(event, h11.EndOfMessage):
+                _check_lines(self._lines(), "chunked body")
+                _check_trailers({name for name, _ in event.headers})
         except h11.RemoteProtocolError as error:
             self.problem = error
             raise
-        self._trim()
         return event
 
-    def _unread(self) -> int:
-        return len(self.trailing_data[0])
-
-    def _trim(self) -> None:
-        kept = self._unread() + len(_END)
-        if len(self._last) > kept:
-            self._last = self._last[-kept:]
-
-    def _check_end(self) -> None:
-        end = self._last[: len(self._last) - self._unread()][-len(_END) :]
-        if end != _END:
-            raise h11.RemoteProtocolError(f"a chunked body must end with {_END!r}, got {end!r}")
+    def _lines(self, size: int = 0) -> bytes:
+        """Return the lines that h11 read for an event, ahead of its `size` octets of the body."""
+        read = len(self._kept) - len(self._receive_buffer)  # the length of `trailing_data`, which is a copy
+        lines = bytes(self._kept[: read - size])
+        del self._kept[:read]
+        return lines
 
 
-def _check_head(head: bytes) -> None:
-    if len(head) > MAX_HEAD_OCTETS:
-        raise h11.RemoteProtocolError(f"the head has more than {MAX_HEAD_OCTETS} octets", error_status_hint=431)
-    if _BARE.search(head) is not None:
-        raise h11.RemoteProtocolError("lines of the head must end with CR and LF, got CR or LF alone")
-    if _FOLDED.search(head) is not None:
+def _check_lines(lines: bytes, what: str) -> None:
+    if len(lines) > MAX_HEAD_OCTETS:
+        text = f"the lines of the {what} have more than {MAX_HEAD_OCTETS} octets"
+        raise h11.RemoteProtocolError(text, error_status_hint=431)
+    if _BARE.search(lines) is not None:
+        raise h11.RemoteProtocolError(f"lines of the {what} must end with CR and LF, got CR or LF alone")
+    if _FOLDED.search(lines) is not None:
         raise h11.RemoteProtocolError("a header must be on one line, got one that continues on the next")
+
+
+def _check_trailers(names: set[bytes]) -> None:
+    """Spec: RFC 9110 6.5.1."""
+    if found := names & FRAMING:
+        raise h11.RemoteProtocolError(f"{found.pop().decode()} must be in the head, got it behind the body")
 
 
 def _check_framing(names: set[bytes], version: bytes) -> None:

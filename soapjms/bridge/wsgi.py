@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from lxml import etree
 
 from soapjms import events
-from soapjms.bridge.message import http_form, read_http, taken
+from soapjms.bridge.message import GZIP, http_form, read_http, taken
 from soapjms.protocol.content import gunzip
 from soapjms.protocol.errors import SoapJmsError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -46,7 +46,7 @@ class WsgiService(Operations):
 
     Header blocks that must be understood are left to the application. A response that is not a SOAP envelope, such as
     an HTML page, is a failure of the service, as is any exception of the application: it is logged, and `policy`
-    decides about the request.
+    decides about the request. A one-way message needs a status below 300, with any body.
 
     Args:
         app: the application.
@@ -153,7 +153,10 @@ class _Response:
         if self.status and exc_info is None:
             raise WsgiError("the WSGI application called start_response twice")
         self.status = int(status.partition(" ")[0])
-        self.headers = {name.lower(): value for name, value in headers}
+        self.headers = {}
+        for name, value in headers:
+            before = self.headers.get(name.lower())
+            self.headers[name.lower()] = value if before is None else f"{before}, {value}"
         self.body.clear()
         return self._write
 
@@ -170,11 +173,17 @@ class _Response:
         """
         if not self.status:
             raise WsgiError("the WSGI application did not call start_response")
-        if (one_way and self.status < HTTPStatus.BAD_REQUEST) or (self.status in EMPTY and not self.body):
+        stated = self.headers.get("content-length", "").strip()
+        if stated and stated != str(len(self.body)):
+            raise WsgiError(f"the WSGI application stated {stated} octets and answered with {len(self.body)}")
+        if (one_way and self.status < HTTPStatus.MULTIPLE_CHOICES) or (self.status in EMPTY and not self.body):
             return None
         octets = bytes(self.body)
-        if self.headers.get("content-encoding", "").lower() == "gzip":
+        encoding = self.headers.get("content-encoding", "identity").strip().lower()
+        if encoding in GZIP:
             octets = gunzip(octets, self.limits)
+        elif encoding not in ("identity", ""):
+            raise WsgiError(f"the WSGI application answered with the Content-Encoding {encoding!r}; gzip is read")
         reading = read_http(octets, self.headers.get("content-type", ""), self.limits)
         if reading.envelope is None:
             seen = f"{self.status}, Content-Type {self.headers.get('content-type')!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import http.client
 import re
@@ -497,6 +498,54 @@ def test_other_methods(bridge: Listener) -> None:
         told = ask(bridge, None, method=method)
         assert (told.status, told.headers["allow"]) == (405, "POST")
     assert ask(bridge, None, path="/?wsdl").status == 405
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("Content-Type", (TYPES[SOAP_11], "application/soap+xml")),
+        ("Content-Encoding", ("identity", "gzip")),
+        ("SOAPAction", ('"urn:a"', '"urn:b"')),
+    ],
+)
+@pytest.mark.usefixtures("served")
+def test_a_field_that_is_there_twice(connection: Connection, name: str, values: tuple[str, str]) -> None:
+    """400 if its values differ, as a proxy may have gone by the other one."""
+
+    def status(*given: str) -> int:
+        with (
+            bridged(connection, URI) as listener,
+            closing(http.client.HTTPConnection("127.0.0.1", listener.port)) as line,
+        ):
+            line.putrequest("POST", "/")
+            for key, value in [("Content-Type", TYPES[SOAP_11])] * (name != "Content-Type") + [
+                (name, each) for each in given
+            ]:
+                line.putheader(key, value)
+            line.putheader("Content-Length", str(len(envelope())))
+            line.endheaders(envelope())
+            return line.getresponse().status
+
+    assert status(*values) == 400
+    assert status(values[0], values[0]) == 200
+
+
+@pytest.mark.usefixtures("served")
+def test_a_length_that_is_no_number(connection: Connection) -> None:
+    """Another server than ours may pass it on; what counts is the body that comes."""
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": envelope(), "more_body": False}
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    fields = [(b"content-type", b"text/xml"), (b"content-length", "²".encode("latin-1"))]
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": fields}
+    with HttpBridge(connection, URI, timeout=PATIENCE) as bridge:
+        asyncio.run(bridge(scope, receive, send))
+    assert sent[0]["status"] != 500
 
 
 def test_a_chunked_body_is_limited_too(connection: Connection) -> None:

@@ -164,6 +164,21 @@ def test_one_way(connection: Connection) -> None:
     assert b"Bob" in seen[0]
 
 
+@pytest.mark.parametrize("status", ["302 Found", "401 Unauthorized", "503 Busy"])
+def test_a_one_way_message_that_is_not_taken(connection: Connection, status: str) -> None:
+    """A redirection to a login page, or an error: the policy decides, so here it is delivered again."""
+    statuses = ["202 Accepted", status]
+
+    def app(environ: dict[str, Any], start_response: StartResponse) -> list[bytes]:
+        start_response(statuses.pop(), [("Location", "/login"), ("Content-Length", "0")])
+        return []
+
+    service = WsgiService(app, policy=soapjms.Policy(retries=2, pause=0))
+    with Dispatcher(connection, URI, service), Client(connection, URI) as client:
+        client.send(envelope("Bob"))
+        eventually(lambda: not statuses, "it was delivered twice")
+
+
 class Body:
     """A body that says whether it was closed."""
 
@@ -209,6 +224,12 @@ def twice(environ: dict[str, Any], start_response: StartResponse) -> list[bytes]
         (saying("<html/>"), "did not answer with SOAP"),
         (saying(envelope("", SOAP_12).decode()), "an envelope of the request's version"),
         (saying(HELLO, headers=[*HEADERS, ("Content-Encoding", "gzip")]), "no gzip"),
+        (
+            saying(HELLO, headers=[*HEADERS, ("Content-Encoding", "deflate")]),
+            "Content-Encoding 'deflate'; gzip is read",
+        ),
+        (saying(HELLO, headers=[*HEADERS, ("Content-Encoding", "br"), ("Content-Encoding", "gzip")]), "'br, gzip'"),
+        (saying(HELLO, headers=[*HEADERS, ("Content-Length", "9999")]), f"9999 octets and answered with {len(HELLO)}"),
     ],
 )
 def test_nonsense(connection: Connection, app: Application, text: str, caplog: pytest.LogCaptureFixture) -> None:

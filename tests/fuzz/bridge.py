@@ -62,7 +62,7 @@ def chunked(body: bytes, chance: Random) -> bytes:
         number = chance.choice([f"{len(piece):x}", f"{len(piece):X}", f"{len(piece):04x}"])
         octets += number.encode() + chance.choice([b"", b"", b";a=b", b';a="b c"', b";x"]) + b"\r\n" + piece + b"\r\n"
         at += size
-    return octets + b"0\r\n" + chance.choice([b"", b"", b"X: y\r\n", b"Content-Length: 3\r\n"]) + b"\r\n"
+    return octets + b"0\r\n" + chance.choice([b"", b"", b"X: y\r\n", b"Z: \r\nX: y\r\n"]) + b"\r\n"
 
 
 def smuggled(name: str) -> bytes:
@@ -146,6 +146,10 @@ CHUNKS: Final = (
     b"-1\r\n{inner}\r\n0\r\n\r\n",
     b" {size}\r\n{inner}\r\n0\r\n\r\n",
     b"{size};a=\n{inner}\r\n0\r\n\r\n",
+    b"{size};a=\rb\r\n{inner}\r\n0\r\n\r\n",
+    b"{size}\r\n{inner}\r\n0\r\nX: y\nZ: t\r\n\r\n",
+    b"{size}\r\n{inner}\r\n0\r\nX: y\r\n z\r\n\r\n",
+    b"{size}\r\n{inner}\r\n0\r\nContent-Length: 3\r\n\r\n",
     b"\r\n{size}\r\n{inner}\r\n0\r\n\r\n",
     b"{size}\r\n{inner}\r\n00000000000000000000000\r\n\r\n",
     b"1_0\r\n{inner}\r\n0\r\n\r\n",
