@@ -37,25 +37,24 @@ def running_loop() -> asyncio.AbstractEventLoop:
         raise UsageError(NO_LOOP) from None
 
 
-async def elsewhere(
-    function: Callable[[], T], pool: Pool | None = None, forget: Callable[[T], object] = lambda _: None
-) -> T:
-    """Call a function on another thread without blocking the event loop, and return its result.
+async def elsewhere(function: Callable[[], T], forget: Callable[[T], object] = lambda _: None) -> T:
+    """Call a function on a thread of its own without blocking the event loop, and return its result.
 
     Args:
         function: the function.
-        pool: the threads; None for a new one.
         forget: called with the result if the task is cancelled before it comes.
 
     Raises:
         UsageError: no asyncio event loop runs here.
     """
     running_loop()
-    if pool is None:
-        promised = (alone := Pool(1, "soapjms-task")).submit(function)
-        alone.shutdown(wait=False)
-    else:
-        promised = pool.submit(function)
+    promised = (alone := Pool(1, "soapjms-task")).submit(function)
+    alone.shutdown(wait=False)
+    return await result_of(promised, forget)
+
+
+async def result_of(promised: Future[T], forget: Callable[[T], object] = lambda _: None) -> T:
+    """Await what another thread does; `forget` is called with the result if the task is cancelled before it comes."""
     try:
         return await asyncio.wrap_future(promised)
     except BaseException:

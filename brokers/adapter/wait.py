@@ -62,14 +62,17 @@ def await_connected(connection: Connection, until: float, given_up: GivenUp) -> 
         began = time.monotonic()
         step = max(0.0, min(CANCEL_POLL_SECONDS, until - began))
         try:
-            return connection.wait_connected(step)
+            connection.wait_connected(step)
         except ConnectionLostError:
             waited = time.monotonic() - began
-            why = given_up()
-            if why:
+            if why := given_up():
                 raise ClosedError(f"{why} while the connection was lost") from None
             if began + step >= until or waited < step / 2:  # an early return means that nothing reconnects
                 raise
+        else:
+            if why := given_up():
+                raise ClosedError(why)
+            return
 
 
 def when_connected(connection: Connection, until: float, attempt: Callable[[], T], given_up: GivenUp = lambda: "") -> T:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from brokers.threads.bursts import Submitter, after_burst
 
@@ -20,7 +19,7 @@ class LoopInbox:
     """The futures that are done and whose tasks their event loop has to wake. `put` is thread-safe."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop = ref(loop)  # as `INBOXES` keeps this as long as the loop
         self._done: deque[asyncio.Future[None]] = deque()
         self._is_called = False
         self._is_waiting = False
@@ -29,7 +28,7 @@ class LoopInbox:
         """Do what was left to the thread of the loop, once the tasks that are ready have run."""
         if not self._is_waiting:
             self._is_waiting = True
-            self._loop.call_soon(self._wait, submitter)
+            asyncio.get_running_loop().call_soon(self._wait, submitter)
 
     def _wait(self, submitter: Submitter) -> None:
         self._is_waiting = False
@@ -43,8 +42,12 @@ class LoopInbox:
             after_burst(self._call)
 
     def _call(self) -> None:
-        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._wake_all)
+        loop = self._loop()
+        try:
+            if loop is not None:
+                loop.call_soon_threadsafe(self._wake_all)
+        except RuntimeError:  # the loop was closed: nobody waits any more
+            self._done.clear()  # they know their loop
 
     def _wake_all(self) -> None:
         self._is_called = False

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Self, TypeAlias, TypeVar, Unpack
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from lxml import etree
 
 from brokers.connection import Connection
 from brokers.threads.thread import Pool
 from soapjms.client.call import CallContent, Expiry, OutgoingCall, Response, checked_call, checked_response
-from soapjms.client.client import DEFAULT_TIMEOUT, Client, ClientArguments
-from soapjms.event_loop import elsewhere, running_loop
+from soapjms.client.client import CANCELLED, CLOSED, DEFAULT_TIMEOUT, Client, ClientArguments
+from soapjms.event_loop import elsewhere, result_of, running_loop
 from soapjms.middleware import around_async, coroutines
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
 from soapjms.protocol.attachments import Attachment
-from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SendOutcome, UsageError
+from soapjms.protocol.errors import CallFailedError, CallTimeoutError, PingFailedError, SendOutcome, UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, FailureReason, Mep
 from soapjms.protocol.requesting import Endpoint
 from soapjms.protocol.uri import JmsUri
@@ -46,7 +48,17 @@ MIN_TIME_SHARE: Final = 0.01
 GIVE_UP_SECONDS: Final = 0.5
 """Extra seconds to wait for a sender that should have given up at its timeout."""
 
+CLOSED_MEANWHILE: Final = "the client was closed"
+
 AsyncMiddleware: TypeAlias = Callable[[OutgoingCall, Callable[[OutgoingCall], Awaitable[Any]]], Awaitable[Any]]
+
+
+class LoopTurns(asyncio.Semaphore):
+    """The turns of the calls of one event loop: kept, and the loop with it, by those who have or await one."""
+
+    def __init__(self, most: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(most)
+        self.loop = loop
 
 
 class AsyncSender:
@@ -62,7 +74,7 @@ class AsyncSender:
     def __init__(self, max_calls: int = DEFAULT_MAX_CALLS) -> None:
         self._max_calls = at_least_one("max_calls", max_calls)
         self._pool = Pool(MAX_SENDING_THREADS, "soapjms-sender")
-        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._turns: WeakValueDictionary[int, LoopTurns] = WeakValueDictionary()  # by the id of the loop
         self._closed = False
 
     async def call(self, client: Client, content: CallContent) -> Response:
@@ -81,8 +93,9 @@ class AsyncSender:
                 try:
                     await self._elsewhere(send, call.due, content.seconds)
                 except BaseException as error:
-                    if not call.cancel():
-                        call.tell(error)
+                    if not isinstance(error, asyncio.CancelledError):
+                        call.tell(error)  # first, or observers would hear of a cancelled call
+                    call.cancel()
                     raise
             return await call
         finally:
@@ -92,32 +105,54 @@ class AsyncSender:
         """Send a one-way message; see `Client.send`."""
         turns = self._turns_of_loop()
         content = await self._turn(turns, content)
+        until, is_over = monotonic() + content.seconds, False
+
+        def post() -> None:
+            left = content._replace(seconds=until - monotonic())  # its turn may take a while
+            client.post(left, lambda: CANCELLED if is_over else "")
+
         try:
-            until = monotonic() + content.seconds
-            post = lambda: client.post(content._replace(seconds=until - monotonic()))  # noqa: E731 - its turn may take a while
             await self._elsewhere(post, until, content.seconds)
         finally:
+            is_over = True
             turns.release()
 
-    async def run(self, function: Callable[[], T]) -> T:
-        """Call a function on another thread, and return its result."""
-        return await elsewhere(function, self._pool)
+    async def ping(self, client: Client, timeout: float) -> float:
+        """Send a message through the broker and back; see `Client.ping`.
+
+        Raises:
+            PingFailedError: see `Client.ping`.
+            UsageError: the sender or the client is closed.
+        """
+        self._check_open()
+        try:
+            promised = self._pool.submit(partial(client.ping, timeout))
+        except RuntimeError as error:
+            self._check_open()  # it was closed meanwhile, on another thread
+            raise PingFailedError(f"no message could be sent through the broker: {error}") from error
+        return await result_of(promised)
 
     def close(self) -> None:
-        """Send nothing more; what waits for its turn fails. Idempotent."""
+        """Send nothing more; what waits for its turn fails. Thread-safe and idempotent."""
         self._closed = True
         self._pool.shutdown(wait=False)
+        for turns in filter(None, (each() for each in self._turns.valuerefs())):
+            with suppress(RuntimeError):  # the loop is closed
+                turns.loop.call_soon_threadsafe(turns.release)  # who gets the turn releases it for the next
 
-    def _turns_of_loop(self) -> asyncio.Semaphore:
+    def _turns_of_loop(self) -> LoopTurns:
         loop = running_loop()
-        if self._closed:
-            raise UsageError("the client is closed")
-        turns = self._turns.get(loop)
+        self._check_open()
+        turns = self._turns.get(id(loop))
         if turns is None:
-            turns = self._turns[loop] = asyncio.Semaphore(self._max_calls)
+            turns = self._turns[id(loop)] = LoopTurns(self._max_calls, loop)
         return turns
 
-    async def _turn(self, turns: asyncio.Semaphore, content: CallContent) -> CallContent:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError(CLOSED)
+
+    async def _turn(self, turns: LoopTurns, content: CallContent) -> CallContent:
         """Wait for a turn; return the content with the seconds that are left of its time."""
         if not turns.locked():
             await turns.acquire()
@@ -128,6 +163,9 @@ class AsyncSender:
                 await turns.acquire()
         except TimeoutError:
             raise _unsent(CallTimeoutError, "earlier messages took all the time") from None
+        if self._closed:
+            turns.release()
+            raise _unsent(CallFailedError, CLOSED_MEANWHILE)
         if (seconds := until - monotonic()) < content.seconds * MIN_TIME_SHARE:
             turns.release()
             raise _unsent(CallTimeoutError, "earlier messages took nearly all the time")
@@ -137,7 +175,7 @@ class AsyncSender:
         """Send on another thread, until `due` by the monotonic clock, which is `seconds` after the beginning."""
         try:
             async with asyncio.timeout(due - monotonic() + GIVE_UP_SECONDS) as limit:
-                await elsewhere(partial(self._in_time, send, due), self._pool)
+                await result_of(self._submit(partial(self._in_time, send, due)))
         except TimeoutError as error:
             if isinstance(error, CallFailedError) or not limit.expired():
                 raise
@@ -146,9 +184,15 @@ class AsyncSender:
                 FailureReason.RECEPTION_FAILURE,
             ) from None
 
+    def _submit(self, send: Callable[[], None]) -> Future[None]:
+        try:
+            return self._pool.submit(send)
+        except RuntimeError as error:
+            raise _unsent(CallFailedError, CLOSED_MEANWHILE if self._closed else f"{error}") from error
+
     def _in_time(self, send: Callable[[], None], due: float) -> None:
         if self._closed:
-            raise _unsent(CallFailedError, "the client was closed")
+            raise _unsent(CallFailedError, CLOSED_MEANWHILE)
         if due <= monotonic():
             raise _unsent(CallTimeoutError, "earlier messages took all the time")
         send()
@@ -276,7 +320,7 @@ class AsyncClient:
 
     async def ping(self, timeout: float = PING_TIMEOUT) -> float:
         """Send a message through the broker and back, not to the service; see `soapjms.Client.ping`."""
-        return await self._sender.run(partial(self.client.ping, timeout))
+        return await self._sender.ping(self.client, timeout)
 
     async def aclose(self) -> None:
         """Stop listening for replies; calls under way fail. The connection stays open. Idempotent."""

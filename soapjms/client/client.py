@@ -78,6 +78,7 @@ DEFAULT_TIMEOUT: Final = 30.0
 
 UNREAD: Final = "the service answered, so it worked on the request, but its response was not read: {}"
 CLOSED: Final = "the client is closed"
+CANCELLED: Final = "it was cancelled"
 OWN_REQUESTS: Final = "replies would go to {}, where the requests go: the client would read its own requests"
 NO_REPLY: Final = "the broker ended the destination of the replies ({})"
 
@@ -128,7 +129,6 @@ class Sender:
         endpoint: the URI and effective properties that the messages carry.
         destination: the destination of the messages.
         prefix: starts every JMSCorrelationID; unique to this client.
-        given_up: says why nobody waits for the connection any more; empty while somebody does.
         recorder: writes the messages to the capture log.
         observers: are told of each message.
     """
@@ -139,7 +139,6 @@ class Sender:
         endpoint: Endpoint,
         destination: Destination,
         prefix: str,
-        given_up: GivenUp,
         recorder: Recorder | None,
         observers: Observers | None,
     ) -> None:
@@ -147,14 +146,17 @@ class Sender:
         self._endpoint = endpoint
         self._destination = destination
         self._prefix = prefix
-        self._given_up = given_up
         self._recorder = option("recorder", recorder, Recorder)
         self._observers = observers
         self._numbers = count(1)
         self._keys = RequestKeys()
 
-    def send(self, content: CallContent) -> None:
+    def send(self, content: CallContent, given_up: GivenUp) -> None:
         """Send a message, and return when the broker has it.
+
+        Args:
+            content: the message.
+            given_up: says why it shall not be sent any more; empty while it shall.
 
         Raises:
             InvalidEnvelopeError, UsageError: the content cannot be sent.
@@ -167,24 +169,26 @@ class Sender:
         identity = Identity(content.retry_of, self._keys.new())
         others = identity.properties.merged(content.others) if content.others else identity.properties
         if self._observers is None:
-            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, others), content, key, identity)
+            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, others), content, key, identity, given_up)
             return
         spoken = content.action or self._endpoint.soap_action
         observed = self._observers.sending(one_way=True, correlation_id=key, soap_action=spoken)
         try:
             node = RequestingNode(self._endpoint, Mep.ONE_WAY, others.merged(observed.properties()))
-            self._send(node, content, key, identity)
+            self._send(node, content, key, identity, given_up)
         except BaseException as error:
             observed.end(Outcome.FAILED, error=error)
             raise
         observed.end(Outcome.SENT)
 
-    def _send(self, node: RequestingNode, content: CallContent, key: str | None, identity: Identity) -> None:
+    def _send(
+        self, node: RequestingNode, content: CallContent, key: str | None, identity: Identity, given_up: GivenUp
+    ) -> None:
         due = time.monotonic() + content.seconds
         sent: Completion[SendResult] | None = None
         outgoing, message_id = None, None
         try:
-            await_connected(self._connection, due, self._given_up)
+            await_connected(self._connection, due, given_up)
             node.start(
                 content.envelope,
                 destination=self._destination,
@@ -200,7 +204,7 @@ class Sender:
                     self._recorder, message, Direction.ONE_WAY, Node.SENDING, tells_message_id=tells
                 )
             sent = when_connected(
-                self._connection, due, lambda: self._connection.send(message, timeout=left(due)), self._given_up
+                self._connection, due, lambda: self._connection.send(message, timeout=left(due)), given_up
             )
             message_id = sent.result(left(due)).message_id
         except (BrokerError, FutureTimeoutError) as error:
@@ -306,8 +310,7 @@ class Client:
         prefix = f"{uuid.uuid4().hex}-"
         by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
         self._closed = False
-        self._given_up = lambda: "the client was closed" if self._closed else ""
-        self._sender = Sender(connection, self.endpoint, self._destination, prefix, self._given_up, recorder, observers)
+        self._sender = Sender(connection, self.endpoint, self._destination, prefix, recorder, observers)
         choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
         self._replies = choice.replies(connection, ReplyCallbacks(self._on_reply, self._on_unread, self._on_gone))
         self._calls = PendingCalls(self._replies, prefix)
@@ -488,12 +491,17 @@ class Client:
         is_connected = self._connection.state is ConnectionState.CONNECTED
         return is_connected and self._recorder is None and self._replies.is_open and self._clock.is_known
 
-    def post(self, content: CallContent) -> None:
-        """Send a one-way message, and return when the broker has it; see `send`."""
+    def post(self, content: CallContent, given_up: GivenUp = lambda: "") -> None:
+        """Send a one-way message, and return when the broker has it; see `send`.
+
+        Args:
+            content: the message, from `content` or from the call that middleware passed on.
+            given_up: says why the message shall not be sent any more; empty while it shall.
+        """
         self._check_open()
         if self._addressing:
             content, _ = addressed(content, self.endpoint, one_way=True)
-        self._sender.send(content)
+        self._sender.send(content, lambda: given_up() or self._given_up())
 
     def ping(self, timeout: float = PING_TIMEOUT) -> float:
         """Send a message through the broker and back, not to the service, and return the seconds that it took.
@@ -603,9 +611,10 @@ class Client:
         if call.one_way:
             self.post(call.content())
             return None
-        started = self._start(call.content())
+        started, content = self._new_call(call.content())
         if outer is not None:
-            outer.on_settled(lambda _: started.cancel())
+            outer.on_settled(lambda _: started.cancel())  # first, as sending may wait for a connection
+        self._carry_out(started, content)
         return self._waited(started)
 
     def _elsewhere(self, call: OutgoingCall) -> Completion[Response]:
@@ -661,8 +670,12 @@ class Client:
     def _carry_out(self, call: PendingCall, content: CallContent, gather: bool = False) -> None:
         """Send the request of a call once there is a connection."""
         attempt = partial(self._attempt, call, content, gather)
+
+        def given_up() -> str:
+            return CANCELLED if call.cancelled() else self._given_up()
+
         try:
-            when_connected(self._connection, call.due, attempt, self._given_up)
+            when_connected(self._connection, call.due, attempt, given_up)
         except BrokerError as error:
             call.conclude(self._failure(call, call.node.send_failed(f"{UNSENT}: {error}"), SendOutcome.NOT_SENT))
         except BaseException as error:
@@ -697,8 +710,10 @@ class Client:
             raise
         self._calls.add(call)
         try:
+            if call.cancelled():
+                raise ClosedError(CANCELLED)
             on_sent = partial(self._on_sent, call, call.outgoing)
-            call.give_up_sending = self._connection.begin_send(
+            call.give_up_sending = give_up = self._connection.begin_send(
                 message, on_sent, timeout=left(call.due), gather=gather, wait=wait
             )
         except BaseException as error:
@@ -709,6 +724,8 @@ class Client:
             raise
         if self._closed:  # `close` may have listed the calls before this one was added
             self._give_up(call, "the client was closed")
+        elif call.cancelled():  # likewise for `cancel`
+            give_up()
         elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise for `_on_gone`
             self._give_up(call, NO_REPLY.format(self._replies.gone[call.reply_to]))
 
@@ -844,6 +861,9 @@ class Client:
     def _outgoing(self, recorder: Recorder, message: Message) -> OutgoingRecord:
         tells = self._connection.capabilities.tells_message_id
         return OutgoingRecord(recorder, message, Direction.REQUEST, Node.REQUESTING, tells_message_id=tells)
+
+    def _given_up(self) -> str:
+        return "the client was closed" if self._closed else ""
 
     def _check_open(self) -> None:
         if self._closed:

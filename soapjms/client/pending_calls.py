@@ -50,6 +50,7 @@ class PendingCall(Completion[Response]):
         generation: the generation of the connection in which its request was sent.
         reply_to: the destination of its reply, once it is known.
         is_confirmed: True once the broker has confirmed the request.
+        is_ended: True once it was pending and is no more; its outcome may still be worked out.
         seconds: seconds that its caller waits at most.
         node: the node of its exchange; only the code that makes or ends the call touches it.
         due: its deadline, by the monotonic clock.
@@ -64,6 +65,7 @@ class PendingCall(Completion[Response]):
     generation: int = 0
     reply_to: Destination | None = None
     is_confirmed: bool = False
+    is_ended: bool = False
     seconds: float = 0.0
     outgoing: OutgoingRecord | None = None
     observed: Observed | None = None
@@ -88,12 +90,17 @@ class PendingCall(Completion[Response]):
         self.message_id = message_id
 
     def cancel(self) -> bool:
-        """Cancel the call, unless it has ended; return whether it is cancelled."""
-        return self._calls.end(self, None) or self.cancelled()
+        """Cancel the call, unless it has ended; return whether it is cancelled. A request yet unsent never will be."""
+        if not self._calls.end(self, None) and not self.is_ended and not self.done():  # it is not sent yet
+            self.note_cancelled()
+            self._calls.end(self, None)  # who sends it looks whether it is cancelled after adding it
+        return self.cancelled()
 
     def note_cancelled(self) -> None:
-        """Tell all who wait that the call was cancelled, once it has ended."""
+        """Tell all who wait that the call was cancelled, once it is not pending."""
         super().cancel()
+        if (give_up := self.give_up_sending) is not None:
+            give_up()
         self.set_running_or_notify_cancel()
         self.tell(None)
 
@@ -181,6 +188,7 @@ class PendingCalls:
         """
         if self._calls.pop(call.key, None) is not call:
             return False
+        call.is_ended = True
         if not answered:
             self._remember(call.key)
         elif self._replies.by_place:  # before the caller goes on, since it may call again

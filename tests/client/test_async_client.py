@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
+from weakref import ref
 
 import anyio
 import pytest
@@ -36,7 +39,17 @@ import soapjms
 from brokers import Connection, ConnectionState, queue
 from brokers.embedded import Broker
 from brokers.errors import UnknownSchemeError, UnsentError
-from soapjms import AsyncClient, CallFailedError, CallTimeoutError, Dispatcher, OutgoingCall, UsageError, connect_async
+from soapjms import (
+    AsyncClient,
+    CallFailedError,
+    CallTimeoutError,
+    Dispatcher,
+    OutgoingCall,
+    PingFailedError,
+    UsageError,
+    connect_async,
+)
+from soapjms.observing import Begun, Ended, Observation, Observer
 
 
 @pytest.fixture
@@ -62,6 +75,59 @@ def holding(begun: Event, go_on: Event) -> soapjms.Service:
         return element("greetMeResponse", f"Hello {request.element.text}")
 
     return service
+
+
+def noting(served: list[str | None]) -> soapjms.Service:
+    """Make a service that notes the texts of its requests."""
+    service = soapjms.Service()
+
+    @service.operation(f"{{{NS}}}greetMe")
+    def greet(request: soapjms.Request) -> Any:
+        served.append(request.element.text)
+        return element("greetMeResponse")
+
+    return service
+
+
+class Diary(Observer, Observation):
+    """Notes how calls end."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    def begun(self, begun: Begun) -> Observation:
+        return self
+
+    def ended(self, ended: Ended) -> None:
+        self.outcomes.append(ended.outcome)
+
+
+class Lost(Wrapped):
+    """A connection that is lost from `lose` to `restore`. `waiting` says how many wait for it."""
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner)
+        self.waiting = 0
+        self._is_up = Event()
+        self.restore = self._is_up.set
+        self.lose = self._is_up.clear
+        self.restore()
+
+    @property
+    def state(self) -> Any:
+        return self.inner.state if self._is_up.is_set() else ConnectionState.LOST
+
+    def send(self, *arguments: Any, **options: Any) -> Any:
+        self.wait_connected(0)
+        return self.inner.send(*arguments, **options)
+
+    def wait_connected(self, timeout: float | None = None) -> None:
+        self.waiting += 1
+        try:
+            if not self._is_up.wait(timeout):
+                raise UnsentError("it was lost")
+        finally:
+            self.waiting -= 1
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -206,27 +272,11 @@ class TestLoop:
     def test_a_lost_connection(self, connection: Connection) -> None:
         """The loop does not wait for it."""
 
-        class Lost(Wrapped):
-            is_lost = False
-
-            @property
-            def state(self) -> Any:
-                return ConnectionState.LOST if self.is_lost else self.inner.state
-
-            def begin_send(self, *arguments: Any, **options: Any) -> Any:
-                if self.is_lost:
-                    raise UnsentError("it was lost")
-                return self.inner.begin_send(*arguments, **options)
-
-            def wait_connected(self, timeout: float | None = None) -> None:
-                Event().wait(timeout)
-                raise UnsentError("it was lost")
-
         async def calls() -> None:
             lost = Lost(connection)
             async with AsyncClient(lost, URI, timeout=PATIENCE) as client:
                 await client.call(envelope("first"))
-                lost.is_lost = True
+                lost.lose()
                 began = time.monotonic()
                 call = asyncio.ensure_future(client.call(envelope("second"), timeout=0.5))
                 await asyncio.sleep(0)
@@ -236,6 +286,65 @@ class TestLoop:
 
         with Dispatcher(connection, URI, greeter()):
             asyncio.run(calls())
+
+    @pytest.mark.parametrize("kind", ["call", "send"])
+    def test_cancelled_while_the_connection_is_lost(self, connection: Connection, kind: str) -> None:
+        """A call or one-way message that is cancelled before it was sent is never sent."""
+        served, diary = list[str | None](), Diary()
+
+        async def calls() -> None:
+            lost = Lost(connection)
+            async with AsyncClient(lost, URI, timeout=PATIENCE, observer=diary) as client:
+                await client.call(envelope("first"))
+                lost.lose()
+                task = asyncio.ensure_future(getattr(client, kind)(envelope("cancelled")))
+                await until(lambda: lost.waiting)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                lost.restore()
+                await until(lambda: not lost.waiting)
+                await client.call(envelope("last"))
+
+        with Dispatcher(connection, URI, noting(served)):
+            asyncio.run(calls())
+        assert served == ["first", "last"]
+        if kind == "call":
+            assert diary.outcomes == ["response", "cancelled", "response"]
+
+    def test_cancelled_before_the_broker_takes_it(self, connection: Connection) -> None:
+        """A message that an adapter holds for a broker that takes none is withdrawn when its call is cancelled."""
+        given_up = list[bool]()
+
+        class Holding(Wrapped):
+            def begin_send(self, message: Any, on_sent: Any, **options: Any) -> Any:
+                return lambda: given_up.append(True) or True  # type: ignore[func-returns-value]
+
+        async def calls() -> None:
+            async with AsyncClient(Holding(connection), URI, timeout=PATIENCE) as client:
+                for _ in range(2):  # the first is begun on a thread, the second by the loop
+                    task = asyncio.ensure_future(client.call(envelope()))
+                    await until(lambda: client.under_way)
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+
+        asyncio.run(calls())
+        eventually(lambda: len(given_up) >= 2, "both were given up")
+
+    def test_a_call_that_nobody_sends_in_time(self, connection: Connection) -> None:
+        """Observers hear that it ended with its time, not that it was cancelled."""
+        diary = Diary()
+
+        async def calls() -> None:
+            lost = Lost(connection)
+            lost.lose()
+            async with AsyncClient(lost, URI, observer=diary) as client:
+                with pytest.raises(CallFailedError):
+                    await client.call(envelope(), timeout=0.05)
+
+        asyncio.run(calls())
+        assert diary.outcomes == ["failed"]
 
     def test_no_turn(self, connection: Connection) -> None:
         """A call that gets no turn in its time says that nothing was sent."""
@@ -275,10 +384,56 @@ class TestLoop:
             await client.aclose()
             with pytest.raises(CallFailedError, match="the client was closed"):
                 await call
-            for late in (client.call, client.send):
+            for late in (partial(client.call, envelope()), partial(client.send, envelope()), client.ping):
                 with pytest.raises(UsageError, match="the client is closed"):
-                    await late(envelope())
+                    await late()
             await client.aclose()
+
+        asyncio.run(calls())
+
+    @pytest.mark.parametrize("kind", ["call", "send"])
+    def test_closed_while_others_wait(self, connection: Connection, kind: str) -> None:
+        """`aclose` ends what waits for its turn at once, even if what has the turn goes on: nothing was sent."""
+        begun, go_on = Event(), Event()
+
+        class Slow(Wrapped):
+            def send(self, *arguments: Any, **options: Any) -> Any:
+                begun.set()
+                assert go_on.wait(PATIENCE)
+                return self.inner.send(*arguments, **options)
+
+        async def calls() -> None:
+            client = AsyncClient(Slow(connection), URI, max_calls=1, timeout=PATIENCE)
+            first = asyncio.ensure_future(client.send(envelope("first")))
+            await asyncio.to_thread(begun.wait, PATIENCE)
+            waiting = [asyncio.ensure_future(getattr(client, kind)(envelope())) for _ in range(3)]
+            await asyncio.sleep(0)
+            await client.aclose()
+            for each in waiting:
+                with pytest.raises(CallFailedError, match="nothing was sent: the client was closed") as caught:
+                    await each
+                assert caught.value.is_known
+            assert not first.done()
+            go_on.set()
+            await first
+
+        asyncio.run(calls())
+
+    def test_no_thread(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where no thread can be started nothing was sent, and no ping either."""
+
+        def refuse(self: Any) -> None:
+            raise RuntimeError("can't start new thread")
+
+        async def calls() -> None:
+            async with AsyncClient(connection, URI) as client:
+                with monkeypatch.context() as patch:
+                    patch.setattr("brokers.threads.thread.Thread.start", refuse)
+                    for late in (partial(client.call, envelope()), partial(client.send, envelope())):
+                        with pytest.raises(CallFailedError, match="nothing was sent: can't start new thread"):
+                            await late()
+                    with pytest.raises(PingFailedError, match="can't start new thread"):
+                        await client.ping()
 
         asyncio.run(calls())
 
@@ -427,3 +582,19 @@ class TestLoops:
         with Dispatcher(connection, URI, greeter()):
             assert asyncio.run(calls()) == asyncio.run(calls()) == ["Hello x"] * 3
         asyncio.run(client.aclose())
+
+    def test_loops_are_forgotten(self, connection: Connection) -> None:
+        """A loop that has ended is kept by nobody, also if its calls waited for a turn."""
+        loops = list[ref[asyncio.AbstractEventLoop]]()
+        client = AsyncClient(connection, URI, max_calls=1, timeout=PATIENCE)
+
+        async def calls() -> None:
+            loops.append(ref(asyncio.get_running_loop()))
+            await asyncio.gather(*(client.call(envelope("x")) for _ in range(3)))
+
+        with Dispatcher(connection, URI, greeter()):
+            for _ in range(3):
+                asyncio.run(calls())
+        asyncio.run(client.aclose())
+        gc.collect()
+        assert [loop() for loop in loops] == [None] * 3

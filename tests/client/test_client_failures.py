@@ -266,7 +266,7 @@ class TestFailures(Peers):
             cancelled, failing = client.submit(envelope()), client.submit(envelope())
             cancelled.cancel()
             for sent in sends:
-                sent.set_exception(SendFailedError("no room"))
+                sent.settle(SendResult(), SendFailedError("no room"))
             assert cancelled.cancelled()
             with pytest.raises(CallFailedError, match="could not be sent: no room"):
                 failing.result(PATIENCE)

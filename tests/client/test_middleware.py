@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from calling_kit import NS, PATIENCE, OnEachBroker, element, envelope, eventually, greeter, text_of
+from calling_kit import GREETER, NS, PATIENCE, OnEachBroker, arrivals, element, envelope, eventually, greeter, text_of
 from lxml import etree
 from serving_kit import serving
 from zeep_kit import CXF_NS, ECHO, echo
@@ -212,6 +212,30 @@ class TestClient:
             assert future.cancel()
             eventually(lambda: ends, "it ends")
             assert client.under_way == 0
+        assert isinstance(ends[0], CancelledError)
+
+    def test_cancelled_before_it_was_sent(self, connection: Connection) -> None:
+        """What is cancelled before its middleware passes it on is never sent."""
+        begun, go_on = Event(), Event()
+        ends: list[BaseException] = []
+
+        def holding(call: OutgoingCall, call_next: CallNext) -> Response:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+            try:
+                return call_next(call)
+            except BaseException as error:
+                ends.append(error)
+                raise
+
+        with arrivals(connection, GREETER) as found, Client(connection, URI, middleware=[holding]) as client:
+            future = client.submit(envelope(), timeout=PATIENCE)
+            assert begun.wait(PATIENCE)
+            assert future.cancel()
+            go_on.set()
+            eventually(lambda: ends, "it ends")
+            client.send(envelope("last"))
+            assert b"last" in bytes(found.next().body or b"")
         assert isinstance(ends[0], CancelledError)
 
     def test_submitted_side_by_side(self, connection: Connection, served: Dispatcher) -> None:
