@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
-from threading import Lock
-from typing import Final, Self, TypeVar
+from operator import methodcaller
+from threading import Lock, current_thread, main_thread
+from typing import Any, Final, Self, TypeVar
 
 from brokers.connection import ConnectionState
 from brokers.message import Destination, Message, Properties, PropertyValue, properties
@@ -217,11 +218,12 @@ def application_properties(values: Mapping[str, PropertyValue]) -> Properties:
     return properties(values)
 
 
-def entered(observation: Observation) -> AbstractContextManager[object]:
-    """Enter the context that an observation wants a function to run in."""
+def entered(observation: Observation) -> Callable[..., object]:
+    """Enter the context that an observation wants a function to run in; return the function that leaves it."""
     context = observation.working()
+    leave = context.__exit__
     context.__enter__()
-    return context
+    return leave
 
 
 class _Guard:
@@ -231,12 +233,18 @@ class _Guard:
         self._logged: set[tuple[str, str]] = set()
         self._lock = Lock()
 
-    def call(self, of: object, what: Callable[..., T], *args: object) -> T | None:
-        """Call `what`, a function for the observer or observation `of`; return its result, or None if it fails."""
+    def tell(self, of: object, method: str, *args: object) -> Any:
+        """Call a method of the observer or observation `of`; return its result, or None if it fails."""
+        return self.call(of, method, methodcaller(method, *args), of)
+
+    def call(self, of: object, method: str, function: Callable[..., T], *args: object) -> T | None:
+        """Call a function that calls a method of `of`; return its result, or None if it fails."""
         try:
-            return what(*args)
-        except Exception:
-            self._log((type(of).__name__, what.__name__.strip("_")))
+            return function(*args)
+        except BaseException as error:  # SystemExit too, which must not keep a request from running
+            if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+                raise  # the user's
+            self._log((type(of).__name__, method))
             return None
 
     def _log(self, name: tuple[str, str]) -> None:
@@ -271,20 +279,20 @@ class Observed:
         """Return the properties that its message is to carry for the observers."""
         found = NOTHING
         for each in self._observations:
-            found = found.merged(self._guard.call(each, carried, each) or ())
+            found = found.merged(self._guard.call(each, "properties", carried, each) or ())
         return found
 
     @contextmanager
     def working(self, *, redelivered: bool) -> Iterator[None]:
         """Run the body of the `with` statement in the observers' contexts; they cannot keep it from running."""
         self.redelivered = redelivered
-        within = [(each, self._guard.call(each, entered, each)) for each in self._observations]
+        within = [(each, self._guard.call(each, "working", entered, each)) for each in self._observations]
         try:
             yield
         finally:
-            for observation, context in reversed(within):
-                if context is not None:
-                    self._guard.call(observation, context.__exit__, None, None, None)
+            for observation, leave in reversed(within):
+                if leave is not None:
+                    self._guard.call(observation, "working", leave, None, None, None)
 
     def fault(self, subcode: str | None) -> None:
         """Note the subcode of a fault; one that the binding does not define becomes `other`: peers may invent any."""
@@ -293,7 +301,7 @@ class Observed:
     def failed(self, error: BaseException) -> None:
         """Tell the observers that the service's function failed."""
         for each in self._observations:
-            self._guard.call(each, each.failed, error)
+            self._guard.tell(each, "failed", error)
 
     def end(
         self, outcome: Outcome | None = None, *, response: Message | None = None, error: BaseException | None = None
@@ -312,7 +320,7 @@ class Observed:
                 observation = self._observations.pop(0)
             except IndexError:  # another thread was quicker
                 return
-            self._guard.call(observation, observation.ended, ended)
+            self._guard.tell(observation, "ended", ended)
 
 
 def observers_given(observer: Observer | Iterable[Observer] | None) -> tuple[Observer, ...]:
@@ -352,7 +360,7 @@ class Observers:
     def started(self) -> None:
         """Tell the observers that the client or dispatcher starts."""
         for each in self._observers:
-            self._guard.call(each, each.started, self._place)
+            self._guard.tell(each, "started", self._place)
 
     def sending(self, *, one_way: bool, correlation_id: str | None, soap_action: str | None) -> Observed:
         """Tell the observers that a client is about to send."""
@@ -375,23 +383,23 @@ class Observers:
     def counted(self, what: str, times: int) -> None:
         """Tell the observers what was counted."""
         for each in self._observers:
-            self._guard.call(each, each.counted, self._place, what, times)
+            self._guard.tell(each, "counted", self._place, what, times)
 
     def connection_changed(self, state: ConnectionState) -> None:
         """Tell the observers the state of the connection."""
         for each in self._observers:
-            self._guard.call(each, each.connection_changed, self._place, state)
+            self._guard.tell(each, "connection_changed", self._place, state)
 
     def subscriptions_changed(self, change: int, problem: str) -> None:
         """Tell the observers by how many the subscriptions at the broker changed."""
         for each in self._observers:
-            self._guard.call(each, each.subscriptions_changed, self._place, change, problem)
+            self._guard.tell(each, "subscriptions_changed", self._place, change, problem)
 
     def health_checked(self, health: Health) -> None:
         """Tell the observers the health of the dispatcher."""
         for each in self._observers:
-            self._guard.call(each, each.health_checked, self._place, health)
+            self._guard.tell(each, "health_checked", self._place, health)
 
     def _begin(self, begun: Begun, redelivered: bool) -> Observed:
-        found = [self._guard.call(each, each.begun, begun) for each in self._observers]
+        found = [self._guard.tell(each, "begun", begun) for each in self._observers]
         return Observed(self._guard, [each for each in found if each is not None], redelivered=redelivered)

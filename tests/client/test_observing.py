@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -10,8 +11,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import pytest
 from calling_kit import (
@@ -32,6 +35,7 @@ from calling_kit import (
     take_one,
     text_of,
 )
+from lxml import etree
 from places import ROOT
 
 from brokers import Connection, ConnectionState
@@ -390,6 +394,48 @@ class TestBroken(Observing):
         for each in said:  # by the client's and by the service's
             assert 1 <= sum(each in line for line in logged) <= 2
         assert all(logged.count(line) <= 2 for line in logged)
+
+    @pytest.mark.parametrize("method", ["begun", "counted", "started", "properties", "working", "failed", "ended"])
+    @pytest.mark.parametrize("raises", [ValueError, SystemExit, asyncio.CancelledError])
+    def test_a_function_that_fails(
+        self, connection: Connection, method: str, raises: type[BaseException], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Whatever fails and however, a function without a name for instance: requests run, and the log says what."""
+
+        def fail(*_: object) -> None:
+            raise raises("no")
+
+        class Failing(Observer, Observation):
+            def __init__(self) -> None:
+                setattr(self, method, partial(fail))
+
+            def begun(self, begun: Begun) -> Observation:
+                return self
+
+        service = greeter()
+
+        @service.operation("{urn:x}raise")
+        def fails(request: Request) -> None:
+            raise ZeroDivisionError
+
+        with Dispatcher(connection, URI, service, observer=Failing()), Client(connection, URI) as client:
+            assert text_of(client.call(envelope(), timeout=PATIENCE)) == "Hello World"
+            assert client.call(etree.Element("{urn:x}raise"), timeout=PATIENCE).fault is not None
+        assert f"Failing failed in {method}" in caplog.text
+
+    def test_what_is_no_observation(self, connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """An observer that begins with something else harms nobody either."""
+
+        class Failing(Observer):
+            def begun(self, begun: Begun) -> Any:
+                return "x"
+
+        with (
+            Dispatcher(connection, URI, greeter(), observer=Failing()),
+            Client(connection, URI, observer=Failing()) as client,
+        ):
+            assert text_of(client.call(envelope(), timeout=PATIENCE)) == "Hello World"
+        assert "str failed in working" in caplog.text
 
     @pytest.mark.parametrize(
         ("name", "value", "says"),
