@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
 
 from brokers import events
 from brokers.errors import BrokerError, NotSentError, SendFailedError, UnsupportedError, UsageError
@@ -549,6 +549,17 @@ def stop(consumer: Consumer) -> None:
         consumer.close()
     except BrokerError as error:
         events.CONSUMER_GONE_BEFORE.log(error)
+
+
+def consume_temporary(
+    connection: Connection, destination: Destination, on_delivery: OnDelivery, **options: Any
+) -> Consumer:
+    """Consume from a temporary destination that was made for this, and end it if that fails; see `consume`."""
+    try:
+        return connection.consume(destination, on_delivery, **options)
+    except BaseException:
+        end_temporary(connection, destination)
+        raise
 
 
 def end_temporary(connection: Connection, destination: Destination) -> None:

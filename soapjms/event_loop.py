@@ -14,7 +14,7 @@ from typing import Final, TypeVar, Unpack
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.schemes import ConnectArguments, connect
-from brokers.threads.thread import Pool
+from brokers.threads.thread import future_of
 from soapjms.protocol.errors import UsageError
 
 T = TypeVar("T")
@@ -48,9 +48,7 @@ async def elsewhere(function: Callable[[], T], forget: Callable[[T], object] = l
         UsageError: no asyncio event loop runs here.
     """
     running_loop()
-    promised = (alone := Pool(1, "soapjms-task")).submit(function)
-    alone.shutdown(wait=False)
-    return await result_of(promised, forget)
+    return await result_of(future_of(function, "soapjms-task"), forget)
 
 
 async def result_of(promised: Future[T], forget: Callable[[T], object] = lambda _: None) -> T:

@@ -11,10 +11,10 @@ from threading import Event, Lock
 from typing import Final, NamedTuple
 
 from brokers.adapter.wait import epoch_milliseconds, left
-from brokers.connection import Connection, Consumer, Delivery, SendResult, end_temporary, stop
+from brokers.connection import Connection, Consumer, Delivery, SendResult, consume_temporary, end_temporary, stop
 from brokers.errors import BrokerError, ClosedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
-from brokers.threads.thread import Thread
+from brokers.threads.thread import Thread, future_of
 from soapjms import events
 from soapjms.protocol.errors import PingFailedError
 from soapjms.validation import finite
@@ -137,34 +137,32 @@ class Pinger:
         """
         if not self._sending.acquire(timeout=left(until)):
             raise FutureTimeoutError
-        taken: Future[Future[SendResult]] = Future()
 
-        def send() -> None:
+        def send() -> Future[SendResult]:
             try:
                 message = _message(name, self._destination())
                 if (waiting := self._waiting.get(name)) is not None:
                     waiting.sent = time.time()
-                taken.set_result(self._connection.send(message, timeout=left(until)))
-            except BaseException as error:
-                taken.set_exception(error)
+                return self._connection.send(message, timeout=left(until))
             finally:
                 self._sending.release()
 
         try:
-            Thread(target=send, name="soapjms-ping", daemon=True).start()
+            return future_of(send, "soapjms-ping")
         except BaseException as error:
             self._sending.release()
             if isinstance(error, RuntimeError | MemoryError):
                 raise PingFailedError(f"no message could be sent through the broker: {error or 'no memory'}") from error
             raise
-        return taken
 
     def _destination(self) -> Destination:
         """Return the queue of the connection's current generation. Not thread-safe."""
         generation, place = self._connection.generation, self._place
         if place is None or place[0] != generation or place[2].problem:
             destination = self._connection.temporary(fresh=False)  # the correlation id shows which messages are ours
-            consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
+            consumer = consume_temporary(
+                self._connection, destination, self._on_delivery, auto_accept=True, inline=True
+            )
             place = generation, destination, consumer
             with self._lock:
                 self._place = place

@@ -61,6 +61,17 @@ class _Beginning(threading.Event):
         return True
 
 
+def future_of(function: Callable[[], T], name: str) -> Future[T]:
+    """Call a function on a daemon thread of its own, called `name`, and return the future of its result.
+
+    Raises:
+        RuntimeError, MemoryError: the thread could not be started.
+    """
+    future: Future[T] = Future()
+    Thread(target=_carry_out, args=(future, function), name=name, daemon=True).start()
+    return future
+
+
 class Pool(Executor):
     """A few daemon threads that call functions, started when needed. They end with the program, even during a call.
 

@@ -835,7 +835,7 @@ class Client:
         assert call.node.request is not None
         response = Response.of(event, call.node.request, self.endpoint)
         if event.fault is not None and response.unparsed:
-            events.REPLY_UNPARSED.log(event.fault and event.fault.reason, UNPARSED_HINT)
+            events.REPLY_UNPARSED.log(event.fault.reason, UNPARSED_HINT)
         return response
 
     def _on_state(self, state: ConnectionState) -> None:

@@ -22,10 +22,18 @@ from threading import Lock
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from brokers.adapter.wait import left
-from brokers.connection import Connection, ConnectionState, Consumer, Delivery, end_temporary, stop
+from brokers.connection import (
+    Connection,
+    ConnectionState,
+    Consumer,
+    Delivery,
+    consume_temporary,
+    end_temporary,
+    stop,
+)
 from brokers.errors import BrokerError, ClosedError, NotSentError
 from brokers.message import Destination, Message
-from brokers.threads.thread import Thread
+from brokers.threads.thread import future_of
 from soapjms.protocol.errors import UsageError
 
 log = logging.getLogger("soapjms.replies")
@@ -172,14 +180,15 @@ class SharedReplies(Replies):
             if self._place is not None and self.is_lasting:
                 raise BrokerError(f"no replies can be received from {self._fixed} now: {self._place[2].problem}")
             if self._opening is None or self._opening.done():
-                self._opening = elsewhere(self._open)
+                self._opening = future_of(self._open, "soapjms-replies")
             opening = self._opening
         return awaited(opening, until)
 
     def _open(self) -> Destination:
         generation = self._connection.generation
         destination = self._fixed or self._connection.temporary(fresh=False)  # replies name their call
-        consumer = self._connection.consume(
+        consumer = consume_temporary(  # a fixed one is not ended
+            self._connection,
             destination,
             self._on_delivery,
             prefetch=PREFETCH_MESSAGES,
@@ -255,7 +264,7 @@ class ExclusiveReplies(Replies):
         """Return a destination that no other call uses until `end`."""
         place = self._take_idle()
         if place is None:
-            opening = elsewhere(self._open)
+            opening = future_of(self._open, "soapjms-replies")
             try:
                 place = awaited(opening, until)
             except NotSentError:
@@ -316,7 +325,8 @@ class ExclusiveReplies(Replies):
 
     def _open(self) -> _Place:
         place = _Place(self._connection.temporary(ends=True), self._connection.generation)
-        place.consumer = self._connection.consume(
+        place.consumer = consume_temporary(
+            self._connection,
             place.destination,
             partial(self._on_delivery, place),
             prefetch=PREFETCH_MESSAGES,
@@ -389,20 +399,6 @@ class ReplyChoice:
                 "omit it, or use 'exclusive'"
             )
         return strategy
-
-
-def elsewhere(function: Callable[[], T]) -> Future[T]:
-    """Run a function that waits for the broker on its own thread, so that its caller may stop waiting."""
-    asked: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            asked.set_result(function())
-        except BaseException as error:
-            asked.set_exception(error)
-
-    Thread(target=run, name="soapjms-replies", daemon=True).start()
-    return asked
 
 
 def awaited(asked: Future[T], until: float) -> T:

@@ -10,7 +10,7 @@ from threading import Event, Semaphore
 from typing import Any
 
 import pytest
-from calling_kit import PATIENCE, URI, OnEachBroker, Peers, Wrapped, eventually, greeter
+from calling_kit import PATIENCE, URI, OnEachBroker, Peers, Refusing, Wrapped, eventually, greeter
 from limits_kit import no_more_threads
 
 from brokers import Completion, Connection, ConnectionLostError, ConnectionState, Message, SendResult
@@ -110,6 +110,14 @@ class TestFailures(Peers):
             assert len(pinging()) == 1
             blocked.answers.set()
             eventually(lambda: dispatcher.health().ready, "it is ready")
+
+    def test_refused(self, broker: Broker, other: Connection) -> None:
+        """If the broker refuses to subscribe, pings leave no queues behind."""
+        with Client(Refusing(other), URI) as client:
+            for _ in range(3):
+                with pytest.raises(PingFailedError, match="not authorized"):
+                    client.ping()
+            assert broker.destinations() == []
 
     def test_no_thread(self, other: Connection) -> None:
         """Where there is no thread to be had for it, that is told, and the next ping is as ever."""

@@ -14,6 +14,7 @@ from calling_kit import (
     PATIENCE,
     URI,
     Peers,
+    Refusing,
     Wrapped,
     answer_to,
     arrivals,
@@ -25,6 +26,7 @@ from calling_kit import (
 )
 
 from brokers import (
+    BrokerError,
     ClosedError,
     Connection,
     ConnectionLostError,
@@ -254,6 +256,16 @@ class TestPlaces(Peers):
             leased = set(threads.map(lease, range(8)))
         assert len(leased) == (8 if replies.by_place else 1)
         assert set(broker.destinations()) == leased
+
+    def test_refused(
+        self, connection: Connection, broker: Broker, make: Callable[[Connection, OnReply], Replies]
+    ) -> None:
+        """If the broker refuses to subscribe, the destination that was made for that ends."""
+        replies = make(Refusing(connection), lambda message, key, stray: None)
+        for _ in range(3):
+            with pytest.raises(BrokerError, match="not authorized"):
+                replies.lease("a")
+        assert broker.destinations() == []
 
     def test_consumer_that_was_gone(
         self, connection: Connection, make: Callable[[Connection, OnReply], Replies]

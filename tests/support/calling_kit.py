@@ -16,6 +16,7 @@ from lxml import etree
 
 import soapjms
 from brokers import (
+    BrokerError,
     Completion,
     Connection,
     Delivery,
@@ -274,6 +275,13 @@ class Wrapped(Connection):
 
     def close(self, deadline: float = 5.0) -> None:
         self.inner.close(deadline)
+
+
+class Refusing(Wrapped):
+    """A connection to a broker that refuses all subscriptions."""
+
+    def _consume(self, options: Any, on_delivery: Any) -> Any:
+        raise BrokerError("not authorized")
 
 
 def url_of(request: pytest.FixtureRequest) -> str:
