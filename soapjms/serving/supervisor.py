@@ -127,6 +127,8 @@ class ProcessSlot:
 class Supervisor:
     """Runs several processes that serve. One starts first, so that an error in the service is reported once.
 
+    Once one has served, the options were right: a process that finds them wrong is replaced as any other that ends.
+
     Args:
         options: what each process serves, and how many there are.
         board: gets the health reports.
@@ -152,7 +154,7 @@ class Supervisor:
         self._slots = [ProcessSlot() for _ in range(options.processes)]
         self._told: set[int] = set()  # processes that hang, and were logged
         self._has_served = False
-        self._refusal: str | None = None  # why the options are wrong
+        self._refusal: str | None = None  # why the options are wrong, if no process has ever served
         self._is_failed = False
 
     def run(self, stop: Event) -> bool:
@@ -233,6 +235,8 @@ class Supervisor:
                     slot.problem = problem
                 case (text, members):
                     self._announce(text, members)
+                case (refusal,) if self._has_served:  # a module is being replaced, say: others go on
+                    slot.problem = refusal
                 case (refusal,):
                     self._refusal = refusal
         if pipe.closed:  # the process is ending; its exit code tells the rest

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
+import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -145,6 +147,31 @@ def test_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
                 assert int(text_of(client.call(envelope("Ann", operation="work")))) in pids
         finally:
             assert program.ended()
+
+
+def test_a_module_that_breaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that is started while the module cannot be imported, as during a deployment, ends no other."""
+    monkeypatch.chdir(tmp_path)
+    module = Path("deployed_bank.py")
+    module.write_text(f"import sys; sys.path.append({str(SERVICES)!r})\nfrom bank import service\n")
+    with Listener(Broker(), port=0) as listener:
+        url = f"amqp://127.0.0.1:{listener.port}"
+        program = Program(ServeOptions(target="deployed_bank:service", connection=url, uri=URI, processes=2))
+        try:
+            first, _ = (program.told.get(timeout=PATIENCE)["process"] for _ in range(2))
+            works = module.read_text()
+            module.write_text("this is being deployed")
+            os.kill(first, signal.SIGKILL)
+            eventually(lambda: "module deployed_bank cannot be imported" in caplog.text, "the log says it")
+            module.write_text(works)
+            assert program.told.get(timeout=PATIENCE)["serving"] == "queue:bank"
+        finally:
+            assert program.ended()
+    assert re.search(
+        r"process \d+ ended with 1: the module deployed_bank cannot .*; another starts in 1 s", caplog.text
+    )
 
 
 @pytest.mark.parametrize("processes", [1, 2])
