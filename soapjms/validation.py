@@ -94,6 +94,17 @@ def finite(seconds: float, name: str = "timeout") -> float:
     return seconds
 
 
+def positive(seconds: float, name: str) -> float:
+    """Return a time that is positive; it may be infinite.
+
+    Raises:
+        UsageError: it is not a positive number of seconds.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise UsageError(f"{name} must be a positive number of seconds, got {seconds!r}")
+    return seconds
+
+
 PayloadTypeName: TypeAlias = Literal["bytes", "text"]
 
 

@@ -251,9 +251,10 @@ class Request:
         """The transaction of the store's own database that is committed together with the request, exactly once.
 
         With a `SqliteStore` it is a `sqlite3.Connection` to the store's file, for the service's own tables. Its writes
-        are kept if the function returns, even a fault, and undone if it raises. From the first use until the function
-        returns no other function gets a transaction: use it late, and call no other service after that. A function that
-        holds it for longer than the store's `transaction_timeout` loses it and has failed.
+        are kept if the function returns, even a fault, and undone if it raises; once the function has ended, also its
+        threads can no longer use it. From the first use until the function returns no other function gets a
+        transaction: use it late, and call no other service after that. A function that holds it for longer than the
+        store's `transaction_timeout` loses it and has failed.
 
         Raises:
             UsageError: there is no store, the request has no key, or the function is `async`.

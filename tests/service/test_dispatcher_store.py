@@ -30,7 +30,7 @@ from calling_kit import (
     take_one,
     text_of,
 )
-from faulty_sqlite_kit import Died, LosesCommits
+from faulty_sqlite_kit import Died, LosesCommits, limit_pages
 from lxml import etree
 from places import ROOT
 
@@ -411,7 +411,7 @@ class TestFailingStore(WithStore):
         def greet(request: Request) -> etree._Element:
             runs.append("run")
             database = request.transaction
-            database.execute(f"PRAGMA max_page_count = {limit[0] if limit else 1 << 30}").fetchone()
+            limit_pages(database, limit[0] if limit else 1 << 30)
             write(request)
             try:
                 database.execute("CREATE TABLE large AS SELECT zeroblob(1000000) AS blob")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 from calling_kit import PATIENCE, eventually
+from faulty_sqlite_kit import limit_pages
 from places import ROOT
 
 from brokers import Message, MessageType, PropertyType, properties, queue, typed
@@ -180,12 +182,9 @@ class TestEntries:
         assert begun(store).deaths == 1
 
     def test_overtaken(self, store: SqliteStore, other: SqliteStore) -> None:
-        """Who wakes up after another took over finishes nothing, gets no transaction, and what it wrote is gone."""
+        """Who wakes up after another took over finishes nothing, and gets no transaction."""
         late = begun(store)
-        late.transaction.execute("CREATE TABLE t (a)")
-        late.roll_back()  # for the other to be able to take it over at all
         killed(store, other)
-        assert not rows(store.path, "SELECT * FROM sqlite_master WHERE name = 't'")
         claim = begun(other)
         with pytest.raises(OvertakenError, match="taken over by another process"):
             _ = late.transaction
@@ -385,7 +384,11 @@ class TestTransaction:
         assert rows(store.path, "SELECT * FROM t") == []
 
     @pytest.mark.parametrize(
-        ("name", "arguments"), [("commit", []), ("rollback", []), ("close", []), ("executescript", ["SELECT 1"])]
+        ("name", "arguments"),
+        [
+            *(("commit", []), ("rollback", []), ("close", [])),
+            *(("executescript", ["SELECT 1"]), ("set_authorizer", [None])),
+        ],
     )
     def test_not_the_service_s(self, store: SqliteStore, name: str, arguments: list[str]) -> None:
         """A service does not say when it is committed; the refusal says what does."""
@@ -420,6 +423,35 @@ class TestTransaction:
         claim.finish(None)
         assert rows(store.path, "SELECT * FROM t") == []
 
+    @pytest.mark.parametrize(
+        "sql", ["query_only = ON", "recursive_triggers(1)", "max_page_count = 1", "LOCKING_MODE = EXCLUSIVE"]
+    )
+    def test_settings(self, store: SqliteStore, sql: str) -> None:
+        """A setting that would hold for later requests, or for the end of this one, is refused."""
+        claim = begun(store)
+        with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+            claim.transaction.execute(f"PRAGMA {sql}")
+        claim.finish(None)
+
+    def test_pragmas_that_read(self, store: SqliteStore) -> None:
+        """Those that read, or hold for this transaction, are allowed."""
+        claim = begun(store)
+        claim.transaction.execute("CREATE TABLE t (a)")
+        assert claim.transaction.execute("PRAGMA table_info(t)").fetchone()[1] == "a"
+        assert claim.transaction.execute("PRAGMA query_only").fetchone() == (0,)
+        claim.transaction.execute("PRAGMA defer_foreign_keys = ON")
+        claim.finish(None)
+
+    @pytest.mark.parametrize("kind", ["TABLE soapjms_requests (a)", "VIEW soapjms_requests AS SELECT 1"])
+    def test_temporary_tables(self, store: SqliteStore, kind: str) -> None:
+        """Temporary tables do not take the place of ours, and end with their transaction."""
+        claim = begun(store)
+        with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+            claim.transaction.execute(f"CREATE TEMP {kind}")
+        claim.transaction.execute("CREATE TEMP TABLE t (a)")
+        claim.finish(None)
+        begun(store, b"next").transaction.execute("CREATE TEMP TABLE t (a)")
+
     def test_savepoints(self, store: SqliteStore) -> None:
         """A part of it may be undone."""
         claim = begun(store)
@@ -436,6 +468,66 @@ class TestTransaction:
         for execute in (database.execute, lambda sql: database.executemany(sql, [()])):
             with pytest.raises(UsageError, match=r"request\.transaction has ended"):
                 execute("CREATE TABLE t (a)")
+
+    def test_used_in_the_next(self, store: SqliteStore) -> None:
+        """Nor does it write while another request has a transaction, and it reads nothing; a cursor likewise."""
+        claim = begun(store)
+        database = claim.transaction
+        cursor = database.execute("SELECT 1")
+        claim.roll_back()
+        following = begun(store, b"next")
+        following.transaction.execute("CREATE TABLE t (a)")
+        for use in (
+            lambda: database.execute("INSERT INTO t VALUES (1)"),
+            lambda: cursor.execute("INSERT INTO t VALUES (1)"),
+            lambda: database.create_function("f", 0, lambda: 1),
+            cursor.fetchone,
+            lambda: claim.transaction,
+        ):
+            with pytest.raises(UsageError, match=r"request\.transaction has ended"):
+                use()
+        following.finish(None)
+        assert rows(store.path, "SELECT a FROM t") == []
+
+    def test_passed_on(self, store: SqliteStore) -> None:
+        """A connection that nobody has kept is used again, without what its function has set."""
+        claim = begun(store)
+        claim.transaction.execute("CREATE TABLE t (a)")
+        claim.finish(None)
+        effects = store._effects
+        claim = begun(store, b"next")
+        claim.transaction.row_factory, claim.transaction.text_factory = sqlite3.Row, bytes
+        claim.transaction.set_progress_handler(lambda: 1, 1)
+        claim.finish(RESPONSE)
+        claim = begun(store, b"last")
+        assert claim.transaction.execute("SELECT 'a'").fetchone() == ("a",)
+        assert store._effects is effects
+        assert effects is not None
+
+    def test_functions_of_its_own(self, store: SqliteStore) -> None:
+        """Functions and collations that a function creates are its own."""
+        claim = begun(store)
+        claim.transaction.create_function("one", 0, lambda: 1)
+        claim.transaction.create_collation("backwards", lambda a, b: (a < b) - (a > b))
+        assert claim.transaction.execute("SELECT one() ORDER BY 'a' COLLATE backwards").fetchone() == (1,)
+        claim.finish(None)
+        claim = begun(store, b"next")
+        for sql in ("SELECT one()", "SELECT 1 ORDER BY 'a' COLLATE backwards"):
+            with pytest.raises(sqlite3.OperationalError, match="no such"):
+                claim.transaction.execute(sql)
+
+    def test_rows_left(self, store: SqliteStore, other: SqliteStore) -> None:
+        """Rows that a function has left unread hold up no later request."""
+        claim = begun(store)
+        left = claim.transaction.execute("SELECT 1 UNION SELECT name FROM sqlite_master")
+        left.fetchone()
+        claim.finish(None)
+        claim = begun(other, b"other")
+        claim.transaction.execute("CREATE TABLE t (a)")
+        claim.finish(None)
+        begun(store, b"next").transaction.execute("INSERT INTO t VALUES (1)")
+        with pytest.raises(UsageError, match="has ended"):
+            left.fetchone()
 
     def test_rolled_back_by_the_database(self, store: SqliteStore) -> None:
         """Where an error rolled all of it back, the request is not finished; it may be begun again."""
@@ -695,7 +787,7 @@ class TestFailures:
         setup.finish(None)
         claim = begun(store)
         pages = claim.transaction.execute("PRAGMA page_count").fetchone()[0]
-        claim.transaction.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+        limit_pages(claim.transaction, pages)
         return claim
 
     @pytest.mark.parametrize("how", ["execute", "executemany", "cursor", "subclass"])
@@ -1039,11 +1131,30 @@ class TestTheFile:
             SqliteStore(path).close()
             assert (f"requests.db is on a network file system ({kind})" in caplog.text) == is_told
 
-    @pytest.mark.parametrize("name", ["transaction_timeout", "lease", "keep", "max_entries", "max_octets"])
-    def test_arguments(self, path: Path, name: str) -> None:
-        """A limit that lets nothing through is refused."""
-        with pytest.raises(UsageError, match=f"{name} must be more than 0, got 0"):
-            SqliteStore(path, **{name: 0})  # type: ignore[arg-type]
+    @pytest.mark.parametrize("value", [0, -1, math.nan, "5", None, True])
+    @pytest.mark.parametrize("name", ["transaction_timeout", "lease", "keep", "timeout", "max_entries", "max_octets"])
+    def test_arguments(self, path: Path, name: str, value: Any) -> None:
+        """A limit that lets nothing through, or is no number, is refused before there is a file."""
+        with pytest.raises(UsageError, match=f"{name} must be .*, got {value!r}"):
+            SqliteStore(path, **{name: value})
+        assert not path.exists()
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("lease", math.inf), ("timeout", math.inf), ("max_entries", 1.5), ("max_octets", math.inf)]
+    )
+    def test_no_limit(self, path: Path, name: str, value: Any) -> None:
+        """So is one that cannot be kept; only entries and transactions may last for ever."""
+        with pytest.raises(UsageError, match=f"{name} must be .*, got {value!r}"):
+            SqliteStore(path, **{name: value})
+        with SqliteStore(path, keep=math.inf, transaction_timeout=math.inf) as store:
+            begun(store).transaction.execute("CREATE TABLE t (a)")
+            assert store.sweep() == 0
+
+    @pytest.mark.parametrize("path", ["", 5, None, True])
+    def test_path(self, path: Any) -> None:
+        """What is no path of a file is refused."""
+        with pytest.raises(UsageError, match=f"path must be the path of a file, got {path!r}"):
+            SqliteStore(path)
 
     def test_many_at_once(self, path: Path) -> None:
         """Several processes may make one file at the same moment."""

@@ -60,7 +60,7 @@ class Failures:
         if self._after:
             execute()
         elif self._broken == "full" and connection.in_transaction:
-            connection.set_authorizer(None)
+            sqlite3.Connection.set_authorizer(connection, None)
             sqlite3.Connection.execute(connection, "ROLLBACK")
         kind, said, code = BROKEN[self._broken]
         error = kind(said)
@@ -109,6 +109,13 @@ def failing_service(kind: type[ServiceConnection], failures: Failures) -> type[s
         return kind.carry_out(self, fail_or_execute, *arguments)
 
     return type(f"Failing{kind.__name__}", (kind,), {"carry_out": carry_out})
+
+
+def limit_pages(database: ServiceConnection, pages: int) -> None:
+    """Let a file not grow beyond this, as on a full disk; a function itself may not."""
+    sqlite3.Connection.set_authorizer(database, None)
+    database.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+    database.restrict()
 
 
 class LosesCommits(Wrapped):

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from sys import getrefcount
 from threading import RLock
 from typing import Any, Final, NoReturn, ParamSpec, Self, TypeVar
 
@@ -42,12 +43,32 @@ TOO_LONG: Final = (
 ROLLED_BACK: Final = "request.transaction was rolled back by an error of the database while its function ran{}"
 
 
+FORBIDDEN: Final = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH})
+TEMPORARY: Final = frozenset(
+    {sqlite3.SQLITE_CREATE_TEMP_TABLE, sqlite3.SQLITE_CREATE_TEMP_VIEW}
+    | {sqlite3.SQLITE_CREATE_TEMP_TRIGGER, sqlite3.SQLITE_CREATE_TEMP_INDEX}
+)
+"""What makes things that last as long as the connection, and may hide our tables."""
+
+WRITING: Final = frozenset(
+    {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_DROP_TABLE}
+    | {sqlite3.SQLITE_ALTER_TABLE, sqlite3.SQLITE_CREATE_TRIGGER, sqlite3.SQLITE_CREATE_INDEX}
+    | TEMPORARY
+)
+PRAGMAS: Final = frozenset(
+    {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
+    | {"foreign_key_check", "integrity_check", "quick_check", "defer_foreign_keys"}
+)
+"""The only ones that a service may give a value to: they read, or hold for the transaction alone."""
+
+
 class ServiceTransaction:
     """One transaction of a service.
 
     Attributes:
-        until: when its time is over, by the monotonic clock; infinity once its function has ended.
-        ended: the error text for a function that uses it after that; empty before.
+        until: when its time is over, by the monotonic clock.
+        ended: the error text for whoever uses it after its end; empty before.
+        is_stopped: True once its function has ended.
         is_over: True once it was rolled back and its connection closed.
         failure: the first error of the file among the errors of its statements, else the last error.
     """
@@ -55,7 +76,7 @@ class ServiceTransaction:
     def __init__(self, until: float) -> None:
         self.until = until
         self.ended = ""
-        self.is_over = False
+        self.is_stopped = self.is_over = False
         self.failure: sqlite3.Error | None = None
 
 
@@ -97,13 +118,16 @@ class ServiceConnection(sqlite3.Connection):
 
     Attributes:
         turn: held while a statement runs, or while the transaction is ended from outside.
-        span: the transaction.
+        span: the transaction; the last one, which has ended, while there is none.
+        is_changed: True once a service made something that outlasts its transaction.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.turn = RLock()
         self.span = ServiceTransaction(math.inf)
+        self.span.ended, self.span.is_stopped = ENDED, True
+        self.is_changed = False
 
     def commit(self) -> NoReturn:
         """Refuse."""
@@ -120,6 +144,26 @@ class ServiceConnection(sqlite3.Connection):
     def executescript(self, sql_script: str, /) -> NoReturn:
         """Refuse: it would commit."""
         raise UsageError(NOT_YOURS.format("executescript"))
+
+    def set_authorizer(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: it would lift the restrictions."""
+        raise UsageError(NOT_YOURS.format("set_authorizer"))
+
+    def create_function(self, *arguments: Any, **options: Any) -> None:
+        """Create a function for this transaction."""
+        self._change(super().create_function, *arguments, **options)
+
+    def create_aggregate(self, *arguments: Any, **options: Any) -> None:
+        """Create an aggregate function for this transaction."""
+        self._change(super().create_aggregate, *arguments, **options)
+
+    def create_window_function(self, *arguments: Any, **options: Any) -> None:
+        """Create a window function for this transaction."""
+        self._change(super().create_window_function, *arguments, **options)
+
+    def create_collation(self, *arguments: Any, **options: Any) -> None:
+        """Create a collation for this transaction."""
+        self._change(super().create_collation, *arguments, **options)
 
     def cursor(self, factory: type[sqlite3.Cursor] | None = None) -> Any:  # type: ignore[override]
         """Make a cursor; a cursor of another class gets the same restrictions."""
@@ -166,6 +210,32 @@ class ServiceConnection(sqlite3.Connection):
             self._require_time()
             return self._noted(rows, *arguments, **options)
 
+    def restrict(self) -> None:
+        """Refuse statements that would end the transaction, write to our tables, or change later transactions."""
+        super().set_authorizer(self._authorize)
+
+    def reset(self) -> None:
+        """Lift the restrictions, and undo the settings of the service."""
+        super().set_authorizer(None)
+        self.set_progress_handler(None, 0)
+        self.set_trace_callback(None)
+        self.row_factory, self.text_factory = None, str
+
+    def _authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        if action == sqlite3.SQLITE_PRAGMA and second is not None and (first or "").lower() not in PRAGMAS:
+            return sqlite3.SQLITE_DENY
+        self.is_changed = self.is_changed or action in TEMPORARY
+        ours = action in WRITING and any(
+            each is not None and each.lower().startswith(PREFIX) for each in (first, second)
+        )
+        return sqlite3.SQLITE_DENY if ours or action in FORBIDDEN else sqlite3.SQLITE_OK
+
+    def _change(self, create: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> None:
+        with self.turn:
+            self._require_time()
+            self.is_changed = True
+            create(*arguments, **options)
+
     def _require_time(self) -> None:
         if self.span.ended:
             raise UsageError(self.span.ended)
@@ -195,6 +265,9 @@ def is_of_the_file(error: sqlite3.Error | None) -> bool:
 class Effects:
     """The connection for the writes of services, used by one of them at a time.
 
+    Opening it takes about as long as a whole transaction, so a service gets the connection of the one before, unless
+    that has kept it.
+
     Args:
         connection: the connection.
         path: the file.
@@ -206,6 +279,7 @@ class Effects:
         self._path = path
         self._timeout = timeout
         self._patience = math.nan
+        self._references = 0
 
     @classmethod
     def open(cls, path: Path, patience: float, timeout: float) -> Self:
@@ -214,7 +288,9 @@ class Effects:
         Raises:
             StoreError: the file cannot be opened.
         """
-        return cls(connected(path, patience, ServiceConnection, "FULL"), path, timeout)
+        effects = cls(connected(path, patience, ServiceConnection, "FULL"), path, timeout)
+        effects._references = getrefcount(effects.connection)
+        return effects
 
     def begin(self, patience: float) -> bool:
         """Begin a transaction; return False if others hold one for longer than `patience`, in seconds."""
@@ -232,7 +308,7 @@ class Effects:
 
     def lend(self, now: float) -> None:
         """Lend the transaction to a service; statements that would end it, or write to our tables, are refused."""
-        self.connection.set_authorizer(_authorize)
+        self.connection.restrict()
         self.connection.span = ServiceTransaction(now + self._timeout)
 
     # While a service has the transaction
@@ -240,7 +316,7 @@ class Effects:
     def late(self, now: float) -> ServiceTransaction | None:
         """Return the transaction if a service has held it for too long, else None."""
         span = self.connection.span
-        return span if now > span.until else None
+        return span if now > span.until and not span.is_stopped else None
 
     def break_off(self, span: ServiceTransaction) -> bool:
         """Undo the writes of a service whose function is still running, and close; False if it has just ended.
@@ -257,7 +333,7 @@ class Effects:
             if connection.span is span:
                 connection.interrupt()
         try:
-            if connection.span is not span or span.until == math.inf:
+            if connection.span is not span or span.is_stopped:
                 return False
             with suppress(sqlite3.Error):  # such as an error of the file; closing undoes the writes too
                 self.undo()
@@ -268,17 +344,22 @@ class Effects:
             connection.turn.release()
 
     def stop(self) -> StoreError | UsageError | None:
-        """Take the transaction back once the function has ended; return why its writes cannot be kept, or None."""
+        """Take the transaction back once the function has ended; return why its writes cannot be kept, or None.
+
+        A thread that the function has left behind can do nothing with it from then on.
+        """
         connection, span = self.connection, self.connection.span
         with connection.turn:
-            span.until = math.inf
-            if span.ended:
-                return UsageError(span.ended)
+            if span.is_stopped:
+                return None
+            span.is_stopped, too_long = True, span.ended
+            span.ended = too_long or ENDED
+            if too_long:
+                return UsageError(too_long)
             if is_of_the_file(span.failure):
                 return StoreError(f"{self._path}: {span.failure}")
             if not _is_in_transaction(connection):
                 return UsageError(ROLLED_BACK.format(f": {span.failure}" if span.failure else ""))
-            connection.span = ServiceTransaction(math.inf)  # `break_off` sees by this that the old one has ended
         return None
 
     @property
@@ -291,13 +372,24 @@ class Effects:
     @contextmanager
     def results(self) -> Iterator[Results]:
         """Yield our tables for writing within the transaction, then commit all of it."""
-        self.connection.set_authorizer(None)
-        yield Results(self.connection)
-        sqlite3.Connection.execute(self.connection, "COMMIT")
+        connection = self.connection
+        with connection.turn:
+            connection.reset()
+            connection.span, last = ServiceTransaction(math.inf), connection.span
+            try:
+                yield Results(connection)
+                sqlite3.Connection.execute(connection, "COMMIT")
+            finally:
+                connection.span = last
+
+    @property
+    def is_spent(self) -> bool:
+        """True if the next service must not get this connection: the last one changed it, or kept it or a cursor."""
+        return self.connection.is_changed or getrefcount(self.connection) > self._references
 
     def undo(self) -> None:
         """Roll back everything that was not committed."""
-        self.connection.set_authorizer(None)
+        self.connection.reset()
         if self.connection.in_transaction:
             sqlite3.Connection.execute(self.connection, "ROLLBACK")
 
@@ -311,16 +403,3 @@ def _is_in_transaction(connection: sqlite3.Connection) -> bool:
         return connection.in_transaction
     except sqlite3.ProgrammingError:  # the connection was closed
         return False
-
-
-FORBIDDEN: Final = frozenset({sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH})
-WRITING: Final = frozenset(
-    {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_DROP_TABLE}
-    | {sqlite3.SQLITE_ALTER_TABLE, sqlite3.SQLITE_CREATE_TRIGGER, sqlite3.SQLITE_CREATE_INDEX}
-)
-
-
-def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """Deny statements that would end the transaction or write to our tables."""
-    ours = action in WRITING and any(each is not None and each.lower().startswith(PREFIX) for each in (first, second))
-    return sqlite3.SQLITE_DENY if ours or action in FORBIDDEN else sqlite3.SQLITE_OK

@@ -47,9 +47,10 @@ from soapjms import events
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.service.store.base import KEY_OCTETS, OWN_PLACE, UNCOUNTED_DELIVERIES, Claim, FinishedBefore, Store
 from soapjms.service.store.clock import BEATS_PER_LEASE, FileTime, Liveness
-from soapjms.service.store.effects import Effects, code_of
+from soapjms.service.store.effects import ENDED, Effects, code_of
 from soapjms.service.store.place import network_of, writer_of
 from soapjms.service.store.tables import ClaimEntry, ClaimPlace, File, Holder, Ledger, Results, packed, unpacked
+from soapjms.validation import at_least_one, finite, positive
 
 DAY_SECONDS: Final = 86_400.0
 SWEEP_SECONDS: Final = 30.0
@@ -92,8 +93,8 @@ class SqliteStore(Store):
         path: the file, created if absent, readable by its owner only. It must be on a local disk, as SQLite cannot lock
             out other machines.
         lease: seconds without a sign of life after which a process counts as dead, observed by another process.
-        keep: seconds that an entry is kept after it was last touched. A redelivery after that runs again. Time during
-            which no process has the file open counts up to half of this.
+        keep: seconds that an entry is kept after it was last touched, `math.inf` for no limit. A redelivery after that
+            runs again. Time during which no process has the file open counts up to half of this.
         max_entries: entries kept in each of the two files; beyond that the oldest are removed, finished or not.
         max_octets: octets of responses kept in each file; beyond that likewise.
         timeout: seconds to wait for other writers.
@@ -120,19 +121,18 @@ class SqliteStore(Store):
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        limits = {"lease": lease, "keep": keep, "max_entries": max_entries, "max_octets": max_octets}
-        for name, value in {**limits, "transaction_timeout": transaction_timeout}.items():
-            if not value > 0:
-                raise UsageError(f"{name} must be more than 0, got {value!r}")
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise UsageError(f"path must be the path of a file, got {path!r}")
         self.path = Path(path).absolute()
         self.claims = self.path.with_name(f"{self.path.name}-claims")
-        self._lease, self._keep, self._timeout = lease, keep, timeout
-        self._max_entries, self._max_octets = max_entries, max_octets
+        self._lease, self._timeout, self._keep = finite(lease, "lease"), finite(timeout), positive(keep, "keep")
+        self._max_entries = at_least_one("max_entries", max_entries)
+        self._max_octets = at_least_one("max_octets", max_octets)
         self._life = Liveness()
         self._sign_at, self._sign_error = time.monotonic(), ""
         self._commits, self._locked_since, self._is_locked = 0, math.inf, False  # of the first file, by other processes
         self._owner = token_hex(16)
-        self._transaction_timeout = transaction_timeout
+        self._transaction_timeout = positive(transaction_timeout, "transaction_timeout")
         self._held: set[ClaimPlace] = set()
         self._lock = Lock()  # to write the claims in this process, as SQLite's own wait has no order and long naps
         self._turn = Lock()  # likewise to write the first file; taken before `_lock`
@@ -405,6 +405,8 @@ class SqliteStore(Store):
         try:
             if self._effects is not None:
                 self._effects.undo()
+                if self._effects.is_spent:
+                    self._drop_effects()
         except sqlite3.Error as error:  # then a new connection takes its place, and this one's writes are undone
             events.STORE_EFFECTS_FAILED.log(self.path, error)
             self._drop_effects()
@@ -673,6 +675,8 @@ class SqliteClaim(Claim):
         self.copied = copied
         self._store = store
         self._effects: Effects | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._is_over = False
         self._problem: StoreError | UsageError | None = None
 
     @property
@@ -681,15 +685,20 @@ class SqliteClaim(Claim):
 
         Raises:
             StoreError: another request holds a transaction for too long.
+            UsageError: the request has ended, but a thread of its function has not.
         """
-        if self._effects is None:
+        found = self._connection
+        if found is None:
+            if self._is_over:
+                raise UsageError(ENDED)
             try:
                 self._effects = self._store.begin_effects(self)
             except StoreError as error:
                 self._problem = error
                 raise
             self._problem = None
-        return self._effects.connection
+            self._connection = found = self._effects.connection
+        return found
 
     def problem(self) -> StoreError | UsageError | None:
         """Return why the request cannot be finished; see `Claim`."""
@@ -699,6 +708,7 @@ class SqliteClaim(Claim):
 
     def roll_back(self) -> None:
         """Undo the writes in the transaction."""
+        self._is_over, self._connection = True, None
         if self._effects is not None:
             effects, self._effects = self._effects, None
             self._store.end_effects(effects)
