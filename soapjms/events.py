@@ -184,6 +184,13 @@ DISPATCHER_CLOSED: Final = LogEvent(
     "the connection was closed: no more requests come from %(destination)s",
     "The dispatcher serves no more; start it again.",
 )
+DISPATCHER_WITHOUT_LOOP: Final = LogEvent(
+    "dispatcher.without_loop",
+    "soapjms.dispatcher",
+    ERROR,
+    "the program's event loop has ended: no more requests are taken from %(destination)s",
+    "The dispatcher was not closed before; `async with` does it. The broker delivers its open requests again.",
+)
 DISPATCHER_LOST: Final = LogEvent(
     "dispatcher.lost",
     "soapjms.dispatcher",
@@ -252,6 +259,21 @@ OPERATION_EXPIRED: Final = LogEvent(
         "%(correlation_id)r, had expired"
     ),
     "The caller has stopped waiting; a longer timeout, or `expires=`, leaves the function more time.",
+)
+LOOP_STOPPED: Final = LogEvent(
+    "operation.loop_stopped",
+    "soapjms.service",
+    ERROR,
+    "something stopped the event loop of async functions, which goes on",
+    "A function called `loop.stop`, or a task or callback that it left raised SystemExit; the traceback names it.",
+    traceback=True,
+)
+FUNCTIONS_LEFT: Final = LogEvent(
+    "operation.not_ended",
+    "soapjms.service",
+    WARNING,
+    "%(functions)d async functions were cancelled and have not ended yet",
+    "Their clean-up takes long; their requests are delivered again.",
 )
 OPERATION_FAILED: Final = LogEvent(
     "operation.failed",

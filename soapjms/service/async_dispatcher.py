@@ -6,6 +6,8 @@ from functools import partial
 from typing import Final, Self, Unpack
 
 from brokers.connection import Connection
+from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.event_loop import elsewhere, running_loop
 from soapjms.observing import Health
 from soapjms.protocol.uri import JmsUri
@@ -54,7 +56,7 @@ class AsyncDispatcher:
         Raises:
             UsageError: no asyncio event loop runs here, or the dispatcher was started before.
         """
-        tasks = LoopTasks(running_loop())
+        tasks = LoopTasks(running_loop(), self._close_without_loop)
         start = partial(self.dispatcher.start, timeout, tasks=tasks)
         await elsewhere(start, forget=lambda dispatcher: dispatcher.close())
         self._tasks = tasks
@@ -63,13 +65,20 @@ class AsyncDispatcher:
     async def aclose(self, deadline: float = CLOSE_DEADLINE) -> bool:
         """Take no more requests, finish the open ones within `deadline` seconds, and unsubscribe. Idempotent.
 
-        `async def` functions that are not finished then are cancelled; the broker delivers their requests again. Return
-        whether all open requests were finished.
+        `async def` functions that are not finished then are cancelled, and have a second to clean up; the broker
+        delivers their requests again. If this is cancelled itself, they are cancelled at once. Return whether all open
+        requests were finished.
         """
-        is_finished = await elsewhere(partial(self.dispatcher.close, deadline))
-        if self._tasks is not None:
-            await self._tasks.cancel()
-        return is_finished
+        try:
+            return await elsewhere(partial(self.dispatcher.close, deadline))
+        finally:
+            if self._tasks is not None:
+                await self._tasks.cancel()
+
+    def _close_without_loop(self) -> None:
+        """Close, on another thread, as the program's loop has ended: nothing can be run any more."""
+        events.DISPATCHER_WITHOUT_LOOP.log(self.dispatcher.destination)
+        Thread(target=self.dispatcher.close, name="soapjms-leaving", daemon=True).start()
 
     async def health(self, timeout: float = 5.0) -> Health:
         """Return the health of the dispatcher; see `soapjms.Dispatcher.health`."""

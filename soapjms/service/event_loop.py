@@ -7,15 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from threading import current_thread
+from time import monotonic, sleep
 from typing import Any, Final
 
 from brokers.threads.thread import Thread
+from soapjms import events
 from soapjms.protocol.errors import RequestExpiredError, UsageError
 
-JOIN_SECONDS: Final = 1.0
+CANCEL_SECONDS: Final = 1.0
+"""Seconds that functions have to clean up after they were cancelled."""
+
+CLOSE_SECONDS: Final = 2.0
+"""Seconds to wait for a loop to be closed, once all its tasks were cancelled."""
+
+CLOSE_POLL_SECONDS: Final = 0.01
+"""Poll interval, in seconds, for a loop that may be closed soon."""
+
+JOIN_SECONDS: Final = 2.0
 """Seconds to wait for the thread to end."""
+
+
+class EveryTaskCancelledError(asyncio.CancelledError):
+    """An awaitable was cancelled, and so were all tasks of its loop."""
 
 
 class LoopTasks:
@@ -23,10 +38,13 @@ class LoopTasks:
 
     Args:
         loop: the loop, which runs on a thread.
+        on_end: called once the loop was closed without `cancel`, and awaitables came or were cancelled for that; None
+            for a loop that is never closed while it is used.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], object] | None = None) -> None:
         self._loop = loop
+        self._on_end = on_end
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
 
@@ -39,8 +57,22 @@ class LoopTasks:
 
         Raises:
             RequestExpiredError: it took longer.
+            CancelledError: it was cancelled, or the loop has ended; see `was_cancelled`.
         """
-        result, error = asyncio.run_coroutine_threadsafe(self._outcome(awaitable, seconds), self._loop).result()
+        outcome = self._outcome(awaitable, seconds)
+        try:
+            if self._is_closed:
+                raise RuntimeError
+            running = asyncio.run_coroutine_threadsafe(outcome, self._loop)
+        except RuntimeError:  # the loop is closed
+            outcome.close()
+            if asyncio.iscoroutine(awaitable):
+                awaitable.close()
+            self._note_end()
+            raise asyncio.CancelledError from None
+        result, error = running.result()
+        if isinstance(error, EveryTaskCancelledError) and self._is_ended():
+            self._note_end()
         if error is not None:
             raise error
         return result
@@ -57,17 +89,33 @@ class LoopTasks:
         except BaseException as error:
             if limit.expired() and isinstance(error, TimeoutError):
                 return None, RequestExpiredError("its request has expired")
+            if isinstance(error, asyncio.CancelledError) and all(each.cancelling() for each in asyncio.all_tasks()):
+                error = EveryTaskCancelledError()  # as `asyncio.run` does before it closes the loop
             return None, error
         finally:
             self._tasks.discard(task)
 
     async def cancel(self) -> None:
-        """Cancel what is running, and wait until it has ended; called on the loop."""
+        """Cancel what is running, and wait a moment until it has ended; called on the loop."""
         self._is_closed = True
         await _cancel(self._tasks.copy())
 
+    def _is_ended(self) -> bool:
+        """Say whether the loop is closed now that all its tasks were cancelled; that may take a moment."""
+        until = monotonic() + CLOSE_SECONDS
+        while self._on_end is not None and not self._is_closed and monotonic() < until:
+            if self._loop.is_closed():
+                return True
+            sleep(CLOSE_POLL_SECONDS)
+        return False
+
+    def _note_end(self) -> None:
+        was_closed, self._is_closed = self._is_closed, True
+        if self._on_end is not None and not was_closed:
+            self._on_end()
+
     def was_cancelled(self, error: BaseException | None) -> bool:
-        """Say whether an error is that of an awaitable that `cancel` ended."""
+        """Say whether an error is that of an awaitable that `cancel`, or the end of the loop, ended."""
         return self._is_closed and isinstance(error, asyncio.CancelledError)
 
 
@@ -76,14 +124,20 @@ class OwnLoop(LoopTasks):
 
     def __init__(self) -> None:
         super().__init__(asyncio.new_event_loop())
-        thread = Thread(target=_serve, args=[self._loop], name="soapjms-loop", daemon=True)
+        end = self._loop.create_future()
+        thread = Thread(target=_serve, args=[self._loop, end], name="soapjms-loop", daemon=True)
         thread.start()
-        weakref.finalize(self, _end, self._loop, thread)
+        weakref.finalize(self, _end, self._loop, end, thread)
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _serve(loop: asyncio.AbstractEventLoop, end: asyncio.Future[None]) -> None:
+    """Run the loop until `end` is done, whatever a function stops it with, such as SystemExit in a task of its own."""
     try:
-        loop.run_forever()
+        while not end.done():
+            try:
+                loop.run_until_complete(end)
+            except BaseException:
+                events.LOOP_STOPPED.log()
         loop.run_until_complete(_cancel(asyncio.all_tasks(loop)))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
@@ -93,11 +147,12 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    if tasks and (left := (await asyncio.wait(tasks, timeout=CANCEL_SECONDS))[1]):
+        events.FUNCTIONS_LEFT.log(len(left))
 
 
-def _end(loop: asyncio.AbstractEventLoop, thread: Thread) -> None:
-    loop.call_soon_threadsafe(loop.stop)
+def _end(loop: asyncio.AbstractEventLoop, end: asyncio.Future[None], thread: Thread) -> None:
+    loop.call_soon_threadsafe(end.set_result, None)
     if thread is not current_thread():
         thread.join(JOIN_SECONDS)
 

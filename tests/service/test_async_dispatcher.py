@@ -33,6 +33,24 @@ def answer(request: Request) -> Any:
     return element("greetMeResponse", f"Hello {request.element.text}")
 
 
+def events(caplog: pytest.LogCaptureFixture) -> set[str]:
+    """Return the names of the events that were logged."""
+    return {getattr(each, "event", "") for each in caplog.records}
+
+
+def sleeper(first: float = PATIENCE) -> tuple[Service, list[int]]:
+    """Make a service whose function sleeps when it is first run; the list has an item for each run."""
+    service, runs = Service(), list[int]()
+
+    @service.operation(f"{{{NS}}}greetMe")
+    async def greet(request: Request) -> Any:
+        runs.append(1)
+        await asyncio.sleep(first if len(runs) == 1 else 0)
+        return answer(request)
+
+    return service, runs
+
+
 class TestServing(OnEachBroker):
     """A program that calls and serves on one loop."""
 
@@ -186,6 +204,102 @@ class TestFunctions(Peers):
         with Client(connection, URI) as client:
             assert asyncio.run(serve(client)) == "Hello Ann"
         assert len(runs) == 2
+
+    def test_close_cancelled(self, connection: Connection) -> None:
+        """If `aclose` itself is cancelled, the functions are too: their requests are left to the next dispatcher."""
+        service, runs = sleeper()
+
+        async def serve(client: Client) -> str | None:
+            dispatcher = await AsyncDispatcher(connection, URI, service).start()
+            future = client.submit(envelope("Ann"), timeout=PATIENCE)
+            await asyncio.to_thread(eventually, lambda: runs, "it is run")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await dispatcher.aclose(PATIENCE)
+            async with AsyncDispatcher(connection, URI, service):
+                return text_of(await asyncio.wrap_future(future))
+
+        with Client(connection, URI) as client:
+            assert asyncio.run(serve(client)) == "Hello Ann"
+        assert len(runs) == 2
+
+    def test_loop_ends(self, connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """A program whose loop ends without `aclose` leaves its requests to the next dispatcher."""
+        service, runs = sleeper()
+
+        async def serve(client: Client) -> tuple[AsyncDispatcher, Any]:
+            dispatcher = await AsyncDispatcher(connection, URI, service, workers=1).start()
+            future = client.submit(envelope("Ann"), timeout=PATIENCE)
+            await asyncio.to_thread(eventually, lambda: runs, "it is run")
+            return dispatcher, future
+
+        with Client(connection, URI) as client:
+            dispatcher, future = asyncio.run(serve(client))
+            eventually(lambda: "dispatcher.without_loop" in events(caplog), "it is noticed")
+            with Dispatcher(connection, URI, service):
+                assert text_of(future.result(PATIENCE)) == "Hello Ann"
+            assert dispatcher.dispatcher.close(PATIENCE)
+        assert len(runs) == 2
+
+    def test_loop_has_ended(self, connection: Connection) -> None:
+        """So does one whose loop has ended before a request comes."""
+        service, runs = sleeper(0)
+
+        async def serve() -> AsyncDispatcher:
+            return await AsyncDispatcher(connection, URI, service, workers=1).start()
+
+        with Client(connection, URI) as client:
+            dispatcher = asyncio.run(serve())
+            future = client.submit(envelope("Ann"), timeout=PATIENCE)
+            eventually(lambda: dispatcher.dispatcher.subscriptions[0] == 0, "it closes")
+            with Dispatcher(connection, URI, service):
+                assert text_of(future.result(PATIENCE)) == "Hello Ann"
+            assert dispatcher.dispatcher.close(PATIENCE)
+        assert len(runs) == 1
+
+    def test_slow_to_clean_up(
+        self, connection: Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A function that does not end when it is cancelled does not hold up `aclose`."""
+        monkeypatch.setattr("soapjms.service.event_loop.CANCEL_SECONDS", 0.05)
+        service, runs, go_on = Service(), list[int](), asyncio.Event()
+
+        @service.operation(f"{{{NS}}}greetMe")
+        async def greet(request: Request) -> Any:
+            runs.append(1)
+            try:
+                await asyncio.sleep(PATIENCE)
+            finally:
+                await go_on.wait()
+
+        async def serve() -> None:
+            dispatcher = await AsyncDispatcher(connection, URI, service).start()
+            with Client(connection, URI) as client:
+                future = client.submit(envelope("Ann"), timeout=PATIENCE)
+                await asyncio.to_thread(eventually, lambda: runs, "it is run")
+                assert not await asyncio.wait_for(dispatcher.aclose(0.05), PATIENCE / 2)
+                future.cancel()
+            go_on.set()
+
+        asyncio.run(serve())
+        assert "1 async functions were cancelled and have not ended yet" in caplog.text
+
+    def test_cancels_itself(self, connection: Connection) -> None:
+        """A function that is cancelled by something else has failed; its caller is told."""
+        service = Service()
+
+        @service.operation(f"{{{NS}}}greetMe")
+        async def greet(request: Request) -> Any:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(PATIENCE)
+
+        async def call() -> Any:
+            async with AsyncDispatcher(connection, URI, service), AsyncClient(connection, URI) as client:
+                return (await client.call(envelope(), timeout=PATIENCE)).fault
+
+        assert asyncio.run(call()) is not None
 
     def test_own_loop_as_before(self, connection: Connection, client: Client) -> None:
         """A plain dispatcher runs the same service afterwards, on a loop of the service's own."""

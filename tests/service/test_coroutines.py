@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from logging import WARNING
@@ -131,6 +133,35 @@ def test_whatever_is_raised(error: BaseException, caplog: pytest.LogCaptureFixtu
     assert said(service) == "the service failed"
     assert type(error).__name__ in caplog.text
     assert said(service) == "hello"
+
+
+async def exits() -> None:
+    raise SystemExit(1)
+
+
+@pytest.mark.parametrize(
+    "stop",
+    [
+        lambda: asyncio.ensure_future(exits()),
+        lambda: asyncio.get_running_loop().call_soon(sys.exit),
+        lambda: asyncio.get_running_loop().stop(),
+    ],
+    ids=["task", "callback", "stop"],
+)
+def test_stopped_loop(stop: Callable[[], object], caplog: pytest.LogCaptureFixture) -> None:
+    """What a function leaves on the loop cannot end it: this request and later ones are answered; the log says so."""
+    service, left = Service(), list[object]()
+
+    @service.operation(GREET)
+    async def greet(request: Request) -> Any:
+        left.append(stop())
+        await asyncio.sleep(0.01)
+        return element("said", "hello")
+
+    with ThreadPoolExecutor(1) as worker:
+        assert [worker.submit(said, service).result(PATIENCE) for _ in range(2)] == ["hello"] * 2
+    assert "operation.loop_stopped" in {getattr(each, "event", "") for each in caplog.records}
+    left.clear()
 
 
 def test_context() -> None:
