@@ -22,9 +22,9 @@ from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS, MAX_DOCUMENTS_OCTETS, WSDL11, WSDL20, Document
 from soapjms.protocol.wsdl.wsdl11 import soap_element
 from soapjms.protocol.wsdl.wsdl20 import WSOAP
+from soapjms.protocol.xml import XSD
 from soapjms.wsdl import Files, read_wsdl
 
-XSD: Final = "http://www.w3.org/2001/XMLSchema"
 REFERENCES: Final[Mapping[str, str]] = {
     f"{{{WSDL11}}}import": "location",
     f"{{{WSDL20}}}import": "location",

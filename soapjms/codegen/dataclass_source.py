@@ -18,6 +18,7 @@ from lxml import etree
 from soapjms.codegen.audit import audit
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.text import named
+from soapjms.protocol.xml import XSD
 
 try:
     from xsdata.codegen.parsers.schema import SchemaParser
@@ -37,7 +38,6 @@ except ImportError as _error:
 
 logging.getLogger("xsdata").addHandler(logging.NullHandler())  # its warnings repeat texts of the schema on the terminal
 
-XS: Final = "http://www.w3.org/2001/XMLSchema"
 MODULE: Final = "types"
 """The name of the module of dataclasses."""
 
@@ -109,7 +109,7 @@ def _config() -> GeneratorConfig:
 
 
 def _refuse_redefinitions(schema: etree._Element, name: str) -> None:
-    for each in schema.iterchildren(*(f"{{{XS}}}{each}" for each in _REFUSED)):
+    for each in schema.iterchildren(*(f"{{{XSD}}}{each}" for each in _REFUSED)):
         what = etree.QName(each).localname
         raise InvalidWsdlError(f"{name}: xs:{what} is not supported; write the definitions as they are meant to be")
 

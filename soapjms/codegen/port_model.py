@@ -9,13 +9,14 @@ from typing import Any, Final, cast
 
 from lxml import etree
 
-from soapjms.codegen.dataclass_source import XS, DataclassSource, dataclass_source
+from soapjms.codegen.dataclass_source import DataclassSource, dataclass_source
 from soapjms.codegen.python_text import pascal_case, snake_case, unique
 from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.text import named
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.documents import WSDL11
+from soapjms.protocol.xml import XSD
 from soapjms.zeep.description import (
     PortDescription,
     SchemaDocuments,
@@ -129,7 +130,7 @@ def _rpc_schemas(described: PortDescription, path: str) -> Iterator[tuple[etree.
     known = {
         etree.QName(namespace or None, each.get("name", "")).text
         for schema, namespace in SchemaDocuments(described.documents)
-        for each in schema.iterchildren(f"{{{XS}}}element")
+        for each in schema.iterchildren(f"{{{XSD}}}element")
         if each.get("name")
     }
     for operation in described.operations.values():

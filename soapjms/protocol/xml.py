@@ -19,6 +19,8 @@ from soapjms.protocol.content import decode, document_encoding
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits, check_depth, check_markup, too_deep
 from soapjms.protocol.text import named
 
+XSD: Final = "http://www.w3.org/2001/XMLSchema"
+"""The namespace of XML Schema."""
 WHITE_SPACE: Final = " \t\r\n"
 """The characters that XML counts as white space."""
 UNCARRIED: Final = r"\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"

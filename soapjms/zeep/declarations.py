@@ -11,10 +11,10 @@ from typing import Final
 from lxml import etree
 
 from soapjms.protocol.wsdl.documents import SCHEMA
+from soapjms.protocol.xml import XSD
 
-XS: Final = "http://www.w3.org/2001/XMLSchema"
-_ELEMENT: Final = f"{{{XS}}}element"
-_SIMPLE_TYPE: Final = f"{{{XS}}}simpleType"
+_ELEMENT: Final = f"{{{XSD}}}element"
+_SIMPLE_TYPE: Final = f"{{{XSD}}}simpleType"
 
 
 class Declarations:
@@ -37,7 +37,7 @@ class Declarations:
                     self._fixed.setdefault(_clark(namespace, name), set()).add(each.get("fixed"))
 
     def _add_base(self, type_: etree._Element, target: str | None) -> None:
-        restriction = type_.find(f"{{{XS}}}restriction")
+        restriction = type_.find(f"{{{XSD}}}restriction")
         holder = type_ if "name" in type_.attrib else type_.getparent()
         if restriction is not None and holder is not None and (base := restriction.get("base", "").strip()):
             prefix, _, local = base.rpartition(":")

@@ -26,11 +26,10 @@ from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.wsdl import Finding, Port
 from soapjms.protocol.wsdl.documents import SCHEMA, WSDL11
-from soapjms.protocol.xml import Misfit, Schema
+from soapjms.protocol.xml import XSD, Misfit, Schema
 from soapjms.wsdl import read_wsdl
 from soapjms.zeep.bindings import BINDING_CLASSES
 from soapjms.zeep.client import read_document
-from soapjms.zeep.declarations import XS
 from soapjms.zeep.loader import DocumentLoader, Loader
 
 WRAPPERS: Final = "urn:soapjms:wrappers"
@@ -83,10 +82,10 @@ class SchemaDocuments:
         self._roots.setdefault(namespace, []).append(location)
         copy = xml.parse(etree.tostring(schema, with_tail=False))  # with the prefixes that the WSDL declares
         self._copies[location] = copy, namespace
-        for each in copy.findall(f"{{{XS}}}import"):
+        for each in copy.findall(f"{{{XSD}}}import"):
             self._refer(each, address, each.get("namespace", ""))
             copy.remove(each)
-        for each in copy.findall(f"{{{XS}}}include"):
+        for each in copy.findall(f"{{{XSD}}}include"):
             self._refer(each, address, namespace)
             copy.remove(each)
 
@@ -107,7 +106,7 @@ class SchemaDocuments:
         for namespace, locations in self._roots.items():
             root = schema_root(namespace)
             for each in locations:
-                etree.SubElement(root, f"{{{XS}}}include", schemaLocation=each)
+                etree.SubElement(root, f"{{{XSD}}}include", schemaLocation=each)
             found[self._location(namespace)] = etree.tostring(root)
         return found
 
@@ -120,7 +119,7 @@ class SchemaDocuments:
         return etree.tostring(root)
 
     def _import(self, namespace: str) -> etree._Element:
-        element = etree.Element(f"{{{XS}}}import", schemaLocation=self._location(namespace))
+        element = etree.Element(f"{{{XSD}}}import", schemaLocation=self._location(namespace))
         if namespace:
             element.set("namespace", namespace)
         return element
@@ -131,19 +130,19 @@ class SchemaDocuments:
 
 def add_wrapper(schema: etree._Element, name: str, parts: Sequence[tuple[str, Any]]) -> None:
     """Add the element to a schema that wraps the parts of an RPC message: name and zeep's part for each."""
-    wrapper = etree.SubElement(schema, f"{{{XS}}}element", name=name)
-    sequence = etree.SubElement(etree.SubElement(wrapper, f"{{{XS}}}complexType"), f"{{{XS}}}sequence")
+    wrapper = etree.SubElement(schema, f"{{{XSD}}}element", name=name)
+    sequence = etree.SubElement(etree.SubElement(wrapper, f"{{{XSD}}}complexType"), f"{{{XSD}}}sequence")
     for part_name, part in parts:
         attributes = {"name": part_name} if part.element is None else {}
         qname = part.type.qname if part.element is None else part.element.qname
         nsmap = {"part": qname.namespace} if qname.namespace else None
-        element = etree.SubElement(sequence, f"{{{XS}}}element", attributes, nsmap=nsmap)
+        element = etree.SubElement(sequence, f"{{{XSD}}}element", attributes, nsmap=nsmap)
         element.set("type" if attributes else "ref", f"part:{qname.localname}" if nsmap else qname.localname)
 
 
 def schema_root(namespace: str) -> etree._Element:
     """Make an empty schema for a namespace."""
-    root = etree.Element(f"{{{XS}}}schema", nsmap={"xs": XS})
+    root = etree.Element(f"{{{XSD}}}schema", nsmap={"xs": XSD})
     if namespace:
         root.set("targetNamespace", namespace)
     return root

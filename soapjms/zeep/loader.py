@@ -24,11 +24,12 @@ from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import documents
 from soapjms.protocol.wsdl.documents import MAX_CHILDREN, MAX_IMPORTS, SCHEMA, WSDL11, WSDL20
+from soapjms.protocol.xml import XSD
 from soapjms.wsdl import Folders, local_path, read_file, real_path
-from soapjms.zeep.declarations import XS, Declarations
+from soapjms.zeep.declarations import Declarations
 
-KINDS: Final[Mapping[str, str]] = {f"{{{XS}}}group": "group", f"{{{XS}}}attributeGroup": "attributeGroup"}
-LEAVES: Final = frozenset(f"{{{XS}}}{each}" for each in ("element", "attribute", "any", "anyAttribute"))
+KINDS: Final[Mapping[str, str]] = {f"{{{XSD}}}group": "group", f"{{{XSD}}}attributeGroup": "attributeGroup"}
+LEAVES: Final = frozenset(f"{{{XSD}}}{each}" for each in ("element", "attribute", "any", "anyAttribute"))
 """The members of groups. The type of an element is not part of the group; it may even refer to the same group."""
 
 MAX_MEMBERS: Final = 1_000_000
@@ -140,7 +141,7 @@ def _reference(element: etree._Element, target: str) -> _Reference:
 MAX_DOCUMENTS_OCTETS: Final = 64 << 20
 """Maximum size of a WSDL with all its imports and schemas."""
 
-ROOTS: Final = (f"{{{WSDL11}}}definitions", "{http://www.w3.org/2001/XMLSchema}schema")
+ROOTS: Final = (f"{{{WSDL11}}}definitions", f"{{{XSD}}}schema")
 _COUNTED: Final = tuple(f"{{{WSDL11}}}{each}" for each in ("binding", "service"))
 
 

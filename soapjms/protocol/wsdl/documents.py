@@ -16,11 +16,12 @@ from soapjms.protocol import xml
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.uri.redact import without_user_info
 from soapjms.protocol.wsdl.findings import Place
+from soapjms.protocol.xml import XSD
 
 WSDL11: Final = "http://schemas.xmlsoap.org/wsdl/"
 WSDL20: Final = "http://www.w3.org/ns/wsdl"
 ROOTS: Final = (f"{{{WSDL11}}}definitions", f"{{{WSDL20}}}description")
-SCHEMA: Final = "{http://www.w3.org/2001/XMLSchema}schema"
+SCHEMA: Final = f"{{{XSD}}}schema"
 
 MAX_DEPTH: Final = 100
 """Longest chain of imports, in documents, including the first and the last."""

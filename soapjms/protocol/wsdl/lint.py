@@ -32,6 +32,7 @@ from soapjms.protocol.wsdl.findings import Finding, Severity, finding
 from soapjms.protocol.wsdl.model import Description, Port, WsdlVersion
 from soapjms.protocol.wsdl.schemas import REFERRING, schemas_in
 from soapjms.protocol.wsdl.wsdl11 import SOAP_BINDINGS
+from soapjms.protocol.xml import XSD
 
 
 def lint(description: Description) -> tuple[Finding, ...]:
@@ -181,7 +182,6 @@ MAX_REFERENCES: Final = 20_000
 MAX_SUGGESTED_NAMES: Final = 5
 """Most names that are suggested in place of a missing one."""
 
-XSD: Final = "http://www.w3.org/2001/XMLSchema"
 BUILT_IN: Final = (
     "string boolean decimal float double duration dateTime time date gYearMonth gYear gMonthDay gDay gMonth hexBinary "
     "base64Binary anyURI QName NOTATION normalizedString token language NMTOKEN NMTOKENS Name NCName ID IDREF IDREFS "
