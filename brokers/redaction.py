@@ -13,6 +13,16 @@ HIDDEN: Final = "***"
 MAX_URL_CHARACTERS: Final = 100
 """Maximum number of characters of a URL that a text repeats."""
 
+CONFIDENTIAL_WORDS: Final = (
+    r"pass[-_.]?(?:word|wort|wd|w|phrase|code)|pwd|credential|secret|token|bearer|cookie|jwt|authori[sz]ation"
+    r"|user[-_.]?name|principal(?![-_.]?[A-Za-z])|(?<![A-Za-z])x[-_.]?auth|(?:api|access|private)[-_.]?key"
+    r"|session[-_.]?id|(?<![A-Za-z])(?:otp|pin)(?![A-Za-z])"
+)
+"""Pattern of words in the names of secrets, in any capitalisation."""
+
+SECRET: Final = re.compile(f"(?i){CONFIDENTIAL_WORDS}")
+"""Matches names of entries whose values must not be shown; rather too many, such as `tokenizer`, than too few."""
+
 _HEAD: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://)?|//")
 _AUTHORITY: Final = re.compile(r"[^/?#]*")
 _MARK: Final = re.compile(r":/+")  # a path that was a URL has one slash

@@ -9,7 +9,8 @@ client, `allow_list.py` maps the URLs of Java clients to ours, and `registry.py`
 
 from brokers.naming.allow_list import AllowedBrokers
 from brokers.naming.dialects import INITIAL, PROVIDER_URL
-from brokers.naming.errors import SECRET, NameNotFoundError, NamingError
+from brokers.naming.errors import NameNotFoundError, NamingError
 from brokers.naming.registry import Names
+from brokers.redaction import SECRET
 
 __all__ = ["INITIAL", "PROVIDER_URL", "SECRET", "AllowedBrokers", "NameNotFoundError", "Names", "NamingError"]

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from brokers.naming.errors import SECRET, NamingError, listed
-from brokers.redaction import shown, without_login
+from brokers.naming.errors import NamingError, listed
+from brokers.redaction import SECRET, shown, without_login
 from brokers.schemes import SCHEMES
 from brokers.url import bracketed
 

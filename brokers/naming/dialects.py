@@ -14,7 +14,8 @@ from typing import Final
 
 from brokers.message import Destination, queue, topic
 from brokers.naming.allow_list import REFUSAL
-from brokers.naming.errors import SECRET, NameNotFoundError, NamingError, listed
+from brokers.naming.errors import NameNotFoundError, NamingError, listed
+from brokers.redaction import SECRET
 
 INITIAL: Final = "java.naming.factory.initial"
 PROVIDER_URL: Final = "java.naming.provider.url"

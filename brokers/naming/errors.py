@@ -1,18 +1,11 @@
 """The errors of names. No error text repeats a login, a query or an option of a URL."""
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
 from brokers.errors import BrokerError
 
 MAX_LISTED_NAMES: Final = 20
-
-SECRET: Final = re.compile(
-    r"(?i)pass(?:w|phrase|code)|pwd|credential|secret|token|username|principal|authorization|bearer|cookie|jwt"
-    r"|x[-_.]?auth|(?:api|access|private)[-_.]?key|session[-_.]?id|(?<![a-z])(?:otp|pin)(?![a-z])"
-)
-"""Matches names of entries whose values must not be shown."""
 
 
 class NamingError(BrokerError, ValueError):

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from brokers.message import Body, Element, Message, Properties, Property, PropertyType, PropertyValue
-from brokers.naming.errors import SECRET
+from brokers.redaction import SECRET
 from soapjms.protocol.content import DECODERS, ENCODERS, detect_encoding
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS
@@ -62,7 +62,8 @@ BASE64_TEXT: Final = re.compile(r"[A-Za-z0-9+/\s]{16,}={0,2}\s*")
 """Text that may be base64 throughout."""
 
 BASE64_PART: Final = re.compile(
-    rb"(content-transfer-encoding:[ \t]*base64[^\r\n]{0,1000}\r?\n(?:[^\r\n]{1,1000}+\r?\n){0,50}+\r?\n)"
+    rb"(content-transfer-encoding(?<![^\r\n]content-transfer-encoding):(?:[ \t]|\r?\n[ \t])*+base64"
+    rb"[^\r\n]*+\r?\n(?:[^\r\n]++\r?\n){0,64}+\r?\n)"
     rb"([A-Za-z0-9+/\s]++={0,2})",
     re.IGNORECASE,
 )
@@ -105,7 +106,8 @@ class MaskedMessage(NamedTuple):
 class Mask:
     """Rules for what is hidden and replaced by `***`.
 
-    Of an element, the content up to its next end tag is hidden; its attributes stay. In a multipart body this applies
+    Of an element, the content up to its next end tag is hidden; its attributes stay. This applies to a document that is
+    the text of an element, too, as CDATA or escaped. In a multipart body this applies
     to each part, in UTF-8, UTF-16, UTF-32, and in base64 of them.
 
     Args:
@@ -150,7 +152,7 @@ class Mask:
         hidden: dict[str, Property] = {}
         for entry in properties:
             name, _, value = entry
-            may_hold = type(value) is str and ("<" in value or value.startswith("jms:"))
+            may_hold = type(value) is str and ("<" in value or value[:4].lower() == "jms:" or "&" in value)
             if may_hold or self._hides(name):
                 other = self._in_property(entry)
                 if other is not entry:
@@ -167,9 +169,9 @@ class Mask:
         if type(value) is not str:
             return entry
         text = value
-        if value.startswith("jms:"):
+        if value[:4].lower() == "jms:":
             text = _redacted(value) if len(value) < MAX_CACHED_CHARACTERS else parse(value).redacted
-        if "<" in text:
+        if "<" in text or "&" in text:
             text = str(self._in_value(text)[0])
         return entry if text == value else entry._replace(value=text)
 
@@ -208,9 +210,10 @@ class Mask:
         found = list[str]()
         if b"\0" in octets:
             octets = self._in_wide(octets, found)
-        if b"ase64" in octets or b"ASE64" in octets:
-            octets = BASE64_PART.sub(partial(self._in_part, found), octets)
         lowered = octets.lower()
+        if b"base64" in lowered:
+            octets = BASE64_PART.sub(partial(self._in_part, found), octets)
+            lowered = octets.lower()
         for rule in self.rules:
             if rule.word not in lowered:
                 continue
@@ -321,10 +324,17 @@ def _element_rule(name: str) -> MaskRule:
     # An end tag within CDATA, a comment or a processing instruction does not count.
     apart = [rb"<!\[CDATA\[.*?(?:\]\]>|\Z)", rb"<!--.*?(?:-->|\Z)", rb"<\?.*?(?:\?>|\Z)"]
     content = rb"(?:[^<]++|" + rb"|".join(apart) + rb"|<(?!/" + tag + rb"\s*>))*+"
-    pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>)" + content
+    pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>)" + content + rb"|" + _escaped_element(tag)
     flags = re.DOTALL | (re.IGNORECASE if name in ALWAYS else re.NOFLAG)
     needles = {wide: re.compile(re.escape(name.encode(wide.codec)), re.IGNORECASE) for wide in WIDE}
-    return MaskRule(f"element {name}", re.compile(pattern, flags), rb"\1" + HIDDEN, name.encode().lower(), needles)
+    return MaskRule(f"element {name}", re.compile(pattern, flags), rb"\1\2" + HIDDEN, name.encode().lower(), needles)
+
+
+def _escaped_element(tag: bytes) -> bytes:
+    """Return the pattern of an element in a document that is the text of another one, its tags escaped."""
+    begin, end = rb"&(?:amp;)*+(?:lt|#0*60|#[xX]0*3[cC]);", rb"(?:>|&(?:amp;)*+(?:gt|#0*62|#[xX]0*3[eE]);)"
+    within = rb"(?:\s(?:(?!" + begin + rb"|" + end + rb")[^<])*+)?(?<!/)"
+    return rb"(" + begin + tag + within + end + rb")(?:(?!" + begin + rb"/" + tag + rb"\s*+" + end + rb")[^<])*+"
 
 
 def _pattern_rule(number: int, text: str) -> MaskRule:

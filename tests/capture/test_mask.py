@@ -132,7 +132,23 @@ def test_what_cannot_be_asked_for(given: dict[str, list[str] | str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", [b"<Card", b"<Card ", b"<Card>", b"<a:Card", b"</Card>", b"<Card/>", b"<aaaaaaaa", b"<"]
+    "piece",
+    [
+        b"&lt;Card",
+        b"&lt;Card ",
+        b"&lt;Card&gt;",
+        b"&lt;/Card&gt;",
+        b"&amp;",
+        b"amp;",
+        b"<Card",
+        b"<Card ",
+        b"<Card>",
+        b"<a:Card",
+        b"</Card>",
+        b"<Card/>",
+        b"<aaaaaaaa",
+        b"<",
+    ],
 )
 def test_hostile_bodies_take_linear_time(piece: bytes) -> None:
     """Beginnings without an end are looked at once."""

@@ -10,6 +10,7 @@ import pytest
 from brokers import Message, MessageType, properties
 from brokers.message import Element, Properties, Property, PropertyType
 from soapjms.capture.mask import Mask, looks_secret
+from soapjms.protocol.uri.redact import is_secret_name
 
 SECRET = "s3cret"
 ELEMENT = f"<e:Password Type='x'>{SECRET}</e:Password><Name>Ann</Name>"
@@ -37,9 +38,10 @@ def test_attributes_that_look_like_an_end(attributes: str) -> None:
     assert made.message.body == f"<Password {attributes}>***</Password>"
 
 
-def test_properties_that_hold_secrets() -> None:
+@pytest.mark.parametrize("scheme", ["jms", "JMS", "Jms"])
+def test_properties_that_hold_secrets(scheme: str) -> None:
     """Whatever they are called: elements in their text, and what a jms: URI has for JNDI or of a broker's login."""
-    uri = f"jms:jndi:q?jndiURL=tcp://ann:{SECRET}@host:1&java.naming.security.credentials={SECRET}&priority=4"
+    uri = f"{scheme}:jndi:q?jndiURL=tcp://ann:{SECRET}@host:1&java.naming.security.credentials={SECRET}&priority=4"
     held = properties({"note": ELEMENT, "SOAPJMS_requestURI": uri, "plain": "a < b", "other": "jms:queue:q?priority=4"})
     made = Mask().apply(Message(message_type=MessageType.TEXT, body="x", properties=held))
     said = {each.name: each.value for each in made.message.properties}
@@ -118,11 +120,44 @@ def test_stream_messages() -> None:
         "passphrase",
         "x-auth",
         "sessionId",
+        "user_name",
+        "authorisation",
+        "otp",
+        "PIN",
+        "java.naming.security.principal",
+        "userPrincipal",
     ],
 )
 def test_names_of_secrets(name: str) -> None:
-    """These are called as secrets are."""
+    """These are called as secrets are, in captures as well as in URIs."""
     assert looks_secret(name)
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["principalAmount", "principal_amount", "shipping", "maxAuthors", "stoppage"])
+def test_names_of_no_secrets(name: str) -> None:
+    """What contains such a word by chance is shown."""
+    assert not looks_secret(name)
+    assert not is_secret_name(name)
+
+
+LT, GT = ("&lt;", "&#60;", "&#x3C;", "&amp;lt;"), (">", "&gt;", "&#062;", "&amp;gt;")
+
+
+@pytest.mark.parametrize("lt", LT)
+@pytest.mark.parametrize("gt", GT)
+@pytest.mark.parametrize("codec", ["utf-8", *WIDE])
+def test_escaped_documents(lt: str, gt: str, codec: str) -> None:
+    """A document that is the text of an element: what comes after its element, and after the text, stays."""
+    inner = f"{lt}w:Password Type=&quot;t&quot;{gt}{SECRET}&amp;{SECRET}{lt}/w:Password{gt}"
+    text = f"<a>{inner}{lt}Name{gt}Ann</a><b>{lt}password{gt}{SECRET}</b><c>{lt}Password/{gt}Eve</c>"
+    made = Mask().apply(Message(message_type=MessageType.BYTES, body=f"--b\r\n\r\n{text}".encode(codec)))
+    said = bytes(made.message.body).decode(codec)  # type: ignore[arg-type]
+    assert SECRET not in said
+    assert all(each in said for each in ("Ann</a>", "***</b>", "Eve</c>"))
+    assert made.what == ("element Password",)
+    kept = Message(message_type=MessageType.TEXT, body="x", properties=properties({"xml": text}))
+    assert SECRET not in str(Mask().apply(kept).message.properties)
 
 
 @pytest.mark.parametrize("codec", ["utf-8", *WIDE])
@@ -168,12 +203,20 @@ def test_beside_what_is_no_text() -> None:
 
 
 @pytest.mark.parametrize("codec", ["utf-8", *WIDE])
-def test_base64(codec: str) -> None:
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"Content-Transfer-Encoding: base64",
+        b"content-transfer-ENCODING:\r\n BaSe64",
+        b"Content-Transfer-Encoding:\n\t\r\n base64\r\nX-Long: " + b"x" * 4000 + b"\r\nX-Short: x" * 60,
+    ],
+)
+def test_base64(header: bytes, codec: str) -> None:
     """Parts in base64, octets of maps and streams, and text there that is base64."""
     packed = b64encode(ELEMENT.encode(codec))
     lines = encodebytes(ELEMENT.encode(codec) * 5).replace(b"\n", b"\r\n")
     for each in (packed, lines):
-        head = b"--b\r\nContent-Type: text/xml\r\nContent-Transfer-Encoding: base64\r\nContent-ID: <a>\r\n\r\n"
+        head = b"--b\r\nContent-Type: text/xml\r\n" + header + b"\r\nContent-ID: <a>\r\n\r\n"
         made = Mask().apply(Message(message_type=MessageType.BYTES, body=head + each + b"\r\n--b--"))
         said = bytes(made.message.body)  # type: ignore[arg-type]
         assert said.startswith(head)
@@ -194,7 +237,12 @@ def test_base64(codec: str) -> None:
 
 def test_headers_of_parts_take_linear_time() -> None:
     """A body full of headers of parts is looked through once."""
-    for text in (b"Content-Transfer-Encoding: base64\r\n", b"Content-Transfer-Encoding: base64\r\n\r\n", b"base64"):
+    for text in (
+        b"Content-Transfer-Encoding: base64\r\n",
+        b"Content-Transfer-Encoding: base64\r\n\r\n",
+        b"base64",
+        b"Content-Transfer-Encoding: base64 ",
+    ):
         before = process_time()
         Mask().apply(Message(message_type=MessageType.BYTES, body=text * 30_000))
         assert process_time() - before < 10

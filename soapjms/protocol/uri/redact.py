@@ -1,6 +1,7 @@
 """Redaction of a URI that is shown: no secrets, no control characters for a terminal, no endless texts.
 
-The list of names that look like secrets is our own; the rule behind it is the specification's.
+The words of names that look like secrets are those of `brokers.redaction`, which hides them in other places; the rule
+behind it is the specification's.
 
 Spec: RFC 6167 4.4, 8.4.
 """
@@ -10,17 +11,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from brokers.redaction import HIDDEN, without_logins_of_words
+from brokers.redaction import CONFIDENTIAL_WORDS, HIDDEN, without_logins_of_words
 
 REDACTED: Final = HIDDEN
 MAX_SHOWN_CHARACTERS: Final = 80
 """Longest quotation of a URI's text in a finding, in characters."""
 
 # A word ends where no small letter follows: `accessToken` and `token.1` name a secret, `tokenizer` does not.
-_SECRET_WORD: Final = re.compile(
-    r"(?:(?i:pass[-_.]?(?:word|wd|phrase|code)|pwd|secret|credential|token|(?:api|access|private)[-_.]?key"
-    r"|authori[sz]ation|user[-_.]?name))s?(?![a-z])|(?i:(?:^|[-_.])(?:user|login|principal)$)"
-)
+_SECRET_WORD: Final = re.compile(rf"(?i:{CONFIDENTIAL_WORDS})s?(?![a-z])|(?i:(?:^|[-_.])(?:user|login)$)")
 
 
 def is_secret_name(name: str) -> bool:
