@@ -30,6 +30,7 @@ from soapjms.client.client import DEFAULT_TIMEOUT
 from soapjms.observing import Health
 from soapjms.protocol.errors import InvalidWsdlError, PingFailedError, UsageError
 from soapjms.protocol.names import PROFILES
+from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
 from soapjms.serving.runner import PING_TIMEOUT, ending, watch
 from soapjms.serving.status_page import Board, StatusPage, health_answers
@@ -179,7 +180,7 @@ def _opened(
 
 
 def _tell_path(url: str, uri: str, as_json: bool) -> None:
-    announce(f"bridging {url} to {uri}", {"bridging": url, "to": uri}, as_json=as_json)
+    announce(visible(f"bridging {url} to {uri}"), {"bridging": url, "to": uri}, as_json=as_json)
 
 
 def _status_page(address: str, board: Board) -> StatusPage:

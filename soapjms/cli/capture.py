@@ -175,9 +175,10 @@ def _best_view(
 
 
 def _refuse(opened: Connection, point: TapPoint) -> None:
+    broker = visible(opened.capabilities.broker)
     click.echo(
-        f"Error: {opened.capabilities.broker} makes no copies: within {PROBE_TIMEOUT:g} s no copy of a test message "
-        f"came. It needs a setting in {setting_of(point)}",
+        f"Error: {broker} makes no copies: within {PROBE_TIMEOUT:g} s no copy of a test message came. "
+        f"It needs a setting in {setting_of(point)}",
         err=True,
     )
     sys.exit(USAGE_STATUS)
@@ -193,7 +194,8 @@ def _watch(capture: Capture, log: CaptureLog, opened: Connection, stop: Event, s
     begun = monotonic()
     capabilities = opened.capabilities
     how = "" if capabilities.typed_properties else WITHOUT_TYPES
-    click.echo(f"capturing from {capabilities.broker}{how} to {visible(str(log.folder))}; Ctrl-C ends it", err=True)
+    where = visible(f"{capabilities.broker}{how} to {log.folder}")
+    click.echo(f"capturing from {where}; Ctrl-C ends it", err=True)
     with progress(every=REPORT_SECONDS) as tell:
         while not (stop.is_set() or capture.ended.is_set()):
             left = (

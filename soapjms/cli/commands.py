@@ -99,7 +99,7 @@ class LazyGroup(click.Group):
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED_STATUS)
         except click.ClickException as error:
-            raise _without_logins(error) from None
+            raise _harmless(error) from None
         except (BrokenPipeError, click.exceptions.Exit, click.Abort):  # handled by click
             raise
         except Exception as error:
@@ -112,10 +112,10 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in sorted(COMMANDS.items())])
 
 
-def _without_logins(error: click.ClickException) -> click.ClickException:
-    """Return click's error without logins: it may quote an unexpected argument that is a URL with a password."""
+def _harmless(error: click.ClickException) -> click.ClickException:
+    """Return click's error without logins and control characters: it may quote an argument, or a line of a file."""
     said = error.format_message()
-    text = without_logins(said)
+    text = "\n".join(map(visible, without_logins(said).split("\n")))
     return error if text == said else click.UsageError(text, getattr(error, "ctx", None))
 
 

@@ -28,7 +28,7 @@ def show(comparison: Comparison, console: Console) -> None:
     before, after = comparison.messages
     one, other = comparison.verdicts
     said = f"by profile {comparison.profile}: {one} with {counted(before, 'message')}, then {other} with {after:,}"
-    console.print(verdict, Text(said), soft_wrap=True)
+    console.print(verdict, Text(visible(said)), soft_wrap=True)
     changed = [each for turn in SHOWN for each in comparison.turned(turn)]
     if changed:
         console.print(_table(changed, comparison))

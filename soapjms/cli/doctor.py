@@ -18,6 +18,7 @@ from soapjms.cli.status import FINDINGS_STATUS
 from soapjms.cli.terminal import console
 from soapjms.doctor import CHECKS, CheckFinding, CheckOutcome, Patient, examine
 from soapjms.doctor.model import DEFAULT_TIMEOUT
+from soapjms.protocol.uri import visible
 
 STYLES: Final = {
     CheckOutcome.OK: "green",
@@ -85,4 +86,4 @@ def show(finding: CheckFinding, out: Console) -> None:
     outcome = (f"{finding.outcome:<7} ", STYLES[finding.outcome])
     out.print(Text.assemble(outcome, (f"{finding.check:<{WIDTH}}", "bold"), f"  {finding.text}"), soft_wrap=True)
     if finding.hint is not None:
-        out.print(Text(f"{'':{len(outcome[0]) + WIDTH}}  {finding.hint}"), soft_wrap=True)
+        out.print(Text(f"{'':{len(outcome[0]) + WIDTH}}  {visible(finding.hint)}"), soft_wrap=True)

@@ -21,7 +21,7 @@ from soapjms.cli.options import ALLOW_OPTION, ports_of, set_option
 from soapjms.cli.paths import WSDL_FILE, InputFolder, OutputFolder, error_text
 from soapjms.cli.progress import progress
 from soapjms.cli.status import USAGE_STATUS
-from soapjms.cli.terminal import console
+from soapjms.cli.terminal import console, visible_json
 from soapjms.protocol.errors import InvalidPropertyError, UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES, Auto, ProfileName
@@ -295,7 +295,7 @@ def command(
         click.echo(f"Error: {visible_lines(str(error))}\n{GONE_ON if follow else 'Nothing was written.'}", err=True)
         sys.exit(USAGE_STATUS)
     if as_json:
-        click.echo(summary.to_json(), nl=False)
+        click.echo(visible_json(summary.to_json()), nl=False)
     else:
         from soapjms.cli.summary import show
 

@@ -11,7 +11,7 @@ import click
 
 from soapjms.cli.paths import InputFolder, OutputFile, error_text
 from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
-from soapjms.cli.terminal import console
+from soapjms.cli.terminal import console, visible_json
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri import visible
 
@@ -91,7 +91,7 @@ def _rewrite(folder: Path, against: Path | None, as_json: bool) -> None:
 
     summary = rewrite(folder, against)
     page = os.path.join(folder, "report.html")
-    click.echo(summary.to_json() if as_json else f"report: {visible(page)}", nl=not as_json)
+    click.echo(visible_json(summary.to_json()) if as_json else f"report: {visible(page)}", nl=not as_json)
 
 
 def _compare(old: Path, new: Path, tolerance: float, as_json: bool) -> None:
@@ -101,7 +101,7 @@ def _compare(old: Path, new: Path, tolerance: float, as_json: bool) -> None:
     with as_written(old, new):
         comparison = compare(load(old), load(new), tolerance)
     if as_json:
-        click.echo(comparison.to_json(), nl=False)
+        click.echo(visible_json(comparison.to_json()), nl=False)
     else:
         from soapjms.cli.comparison import show
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +18,17 @@ def console(*, stderr: bool = False) -> Console:
     """Return the console that a command prints to: the terminal, or lines of a fixed width without one."""
     found = Console(stderr=stderr, highlight=False)
     return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+
+
+_NOT_ASCII: Final = re.compile(r"[^\n -~]")
+
+
+def visible_json(text: str) -> str:
+    """Return a JSON text with escapes for characters that a terminal would act on or not show; its values are the same.
+
+    Letters of all languages stay as they are.
+    """
+    return _NOT_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
 
 
 ANNOUNCED_OPTION: Final = click.option(

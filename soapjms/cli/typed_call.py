@@ -18,6 +18,7 @@ from zeep.wsdl.attachments import MessagePack
 from brokers.message import MessageType
 from soapjms.bridge.wsdl import port_of
 from soapjms.cli.connection import check_reachable, opened, read_names
+from soapjms.cli.terminal import visible_json
 from soapjms.client.call import Response
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
@@ -118,7 +119,7 @@ def list_operations(path: str, *, port: str | None, uri: str | None, allow: Sequ
 
 
 def _signatures(binding: Any) -> Iterator[str]:
-    yield from (f"{name}({_takes(each)})" for name, each in binding.all().items())
+    yield from (f"{visible(name)}({_takes(each)})" for name, each in binding.all().items())
 
 
 def _port(path: str, port: str | None, uri: str | None, allow: Sequence[str]) -> tuple[Port, Any, Any]:
@@ -219,7 +220,7 @@ def show_result(result: Any) -> None:
     if isinstance(plain, str):
         click.echo(visible(plain))
     elif plain is not None:
-        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+        click.echo(visible_json(json.dumps(plain, indent=2, ensure_ascii=False)))
 
 
 def plain_value(result: Any) -> Any:

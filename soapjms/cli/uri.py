@@ -79,7 +79,7 @@ def show(uri: JmsUri, said: dict[str, Any], out: Console) -> None:
         findings = Table("at", "", "finding", "problem, and the rule")
         for each in uri.findings:
             cells = str(each.position), str(each.severity), each.code, each.text
-            findings.add_row(*(Text(cell, overflow="fold") for cell in cells), style=STYLES[each.severity])
+            findings.add_row(*(Text(visible(cell), overflow="fold") for cell in cells), style=STYLES[each.severity])
         out.print(findings)
 
 

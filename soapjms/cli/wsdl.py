@@ -131,8 +131,8 @@ def lint_command(file: str, as_json: bool, allow: tuple[str, ...]) -> None:
 
 def _show_findings(found: Sequence[Finding], out: Console) -> None:
     for each in found:
-        place, rule = visible(str(each.place)), visible(f"{each.text} ({each.rule})")
-        line = Text.assemble(f"{place}: ", (str(each.severity), STYLES[each.severity]), f": {rule}; {each.write}")
+        place, rest = visible(str(each.place)), visible(f"{each.text} ({each.rule}); {each.write}")
+        line = Text.assemble(f"{place}: ", (str(each.severity), STYLES[each.severity]), f": {rest}")
         out.print(line, soft_wrap=True)
     if not found:
         out.print(Text("nothing found", style="green"))

@@ -198,6 +198,26 @@ def test_attachments(url: str, connection: Connection, tmp_path: Path) -> None:
     assert (out / "attachment-1.png").read_bytes() == b"[PNG]"
 
 
+def test_a_result_does_not_act_on_the_terminal(url: str, connection: Connection, tmp_path: Path) -> None:
+    """Controls and formats that XML can hold are escapes of JSON; letters stay as they are."""
+    name = "Bö\x9b2J\x9d0;x\x9c\x7f\u202e\U000e0001"
+    service = soapjms.Service()
+
+    @service.operation("{urn:gallery}frame")
+    def frame(request: soapjms.Request) -> etree._Element:
+        body = made("framed", title=name)
+        body.append(made("picture"))
+        return body
+
+    with soapjms.Dispatcher(connection, "jms:queue:gallery", service):
+        done = run(
+            *("call", "--connection", url, written(tmp_path, gallery_wsdl()), "frame", "title=a", 'picture:=""'),
+        )
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["body"]["title"] == name
+    assert r"Bö\u009b2J\u009d0;x\u009c\u007f\u202e\udb40\udc01" in done.stdout
+
+
 def test_a_wsdl_that_was_made_for_http(url: str, connection: Connection, tmp_path: Path) -> None:
     """--uri says where the service is; it also counts over the address of a JMS port."""
     text = ECHO[SOAP_11].read_text(encoding="utf-8")

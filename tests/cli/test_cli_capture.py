@@ -10,17 +10,17 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from calling_kit import PATIENCE, arrivals, envelope, eventually, fresh, greeter, text_of
+from calling_kit import PATIENCE, Wrapped, arrivals, envelope, eventually, fresh, greeter, text_of
 from cli_kit import command, environment, on_terminal, process, records_in, run
 from real_brokers import RealBroker, start_activemq, start_artemis
 
 import soapjms
-from brokers import DestinationKind, Message, MessageType, queue, topic
+from brokers import Connection, DestinationKind, Message, MessageType, queue, topic
 from soapjms.protocol.record import Direction, Node, Record
 
 CALLS = [200, pytest.param(2_000, marks=[pytest.mark.soak, pytest.mark.timeout(600)])]
@@ -433,6 +433,33 @@ def test_a_port_where_amqp_is_not(broker: RealBroker, activemq: RealBroker, tmp_
         assert b"no AMQP at port %d: " % port in done.stderr
         assert why in done.stderr
         assert b"admin:" not in done.stderr
+
+
+class Named(Wrapped):
+    """A connection to a broker whose name would clear a terminal."""
+
+    @property
+    def capabilities(self) -> Any:
+        return replace(super().capabilities, broker="ActiveMQ/6\x1b[2J\x9b")
+
+
+def test_a_name_does_not_act_on_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker's name has escapes where it is printed."""
+
+    @contextmanager
+    def named(*given: Any) -> Iterator[Connection]:
+        with soapjms.connect("embedded:named") as connection:
+            yield Named(connection)
+
+    monkeypatch.setattr("soapjms.cli.capture.connect_url", named)
+    monkeypatch.setattr("soapjms.cli.capture.PROBE_TIMEOUT", 0.05)
+    words = ["capture", "--connection", "embedded:named", "--out", tmp_path, "--amqp-port", "0"]
+    refused = run(*words)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(r"Error: ActiveMQ/6\x1b[2J\x9b makes no copies: ")
+    done = run(*words, "--no-check", "--for", "0.05")
+    assert done.exit_code == 0
+    assert done.stderr.startswith(r"capturing from ActiveMQ/6\x1b[2J\x9b")
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:

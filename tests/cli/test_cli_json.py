@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 import pytest
 from calling_kit import PATIENCE, eventually, fresh
-from cli_kit import commands, said
+from cli_kit import commands, run, said
 from places import ROOT
 from replay_logs import at, request
 from serving_kit import started
@@ -90,6 +90,20 @@ def test_those_that_serve(path: str, shared_url: str, tmp_path: Path) -> None:
         assert served.ended() == 0, "".join(served.err)
     assert len(served.out) == 2
     assert all(isinstance(each, dict) and each for each in places)
+
+
+def test_what_a_log_says_does_not_act_on_the_terminal(tmp_path: Path) -> None:
+    """In the objects of replay and report, controls and formats are escapes; letters stay as they are."""
+    name = "Bö\x9b2J\u202e"
+    asked = capture(request(1, destination=queue(name)), at(1), Direction.REQUEST)
+    (tmp_path / "log.jsonl").write_text(to_json(asked) + "\n", encoding="utf-8")
+    replay = run("replay", tmp_path / "log.jsonl", "--local", "--out", tmp_path / "out", "--json")
+    report = run("report", tmp_path / "out", "--json")
+    compared = run("report", tmp_path / "out", tmp_path / "out", "--json")
+    for done in (replay, report, compared):
+        assert done.stderr == ""
+        assert r"Bö\u009b2J\u202e" in done.stdout
+        assert name in json.dumps(json.loads(done.stdout), ensure_ascii=False)
 
 
 def test_lists() -> None:
