@@ -17,6 +17,7 @@ from lxml import etree
 from brokers.message import Message, MessageType, properties
 from soapjms.protocol import names
 from soapjms.protocol.attachments import XOP_INCLUDE, Attachment, Attachments, Part
+from soapjms.protocol.attachments.package import ONE_LINE, OWN_FIELDS
 from soapjms.protocol.content import ContentType, agree, decode, detect_encoding, is_known, parse_content_type
 from soapjms.protocol.envelope import Envelope, as_envelope, serialize
 from soapjms.protocol.errors import InvalidAttachmentError
@@ -29,11 +30,7 @@ from soapjms.protocol.text import shown
 GZIP: Final = frozenset({"gzip", "x-gzip"})
 """Content encodings that are unpacked."""
 
-OURS: Final = frozenset({"content-type", "content-id", "content-location", "content-transfer-encoding"})
-"""Header fields of a part that an `Attachment` holds in attributes of its own."""
-
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_LINE: Final = re.compile(r"[ -~\t]*")
 
 
 # Reading
@@ -132,7 +129,7 @@ def taken(root: etree._Element, parts: Attachments) -> tuple[Attachment, ...]:
 
 
 def _attachment(part: Part, content_id: str | None = None) -> Attachment:
-    fields = {name: value for name, value in part.fields.items() if name not in OURS and _is_plain(name, value)}
+    fields = {name: value for name, value in part.fields.items() if name not in OWN_FIELDS and _is_plain(name, value)}
     kind = part.fields.get("content-type")
     more = {} if kind is None else {"content_type": kind}
     return Attachment(
@@ -145,7 +142,7 @@ def _attachment(part: Part, content_id: str | None = None) -> Attachment:
 
 
 def _is_plain(name: str, value: str) -> bool:
-    return _TOKEN.fullmatch(name) is not None and _LINE.fullmatch(value) is not None
+    return _TOKEN.fullmatch(name) is not None and ONE_LINE.fullmatch(value) is not None
 
 
 # Writing
@@ -176,7 +173,7 @@ def http_form(message: Message, envelope: Envelope, parts: Attachments, action: 
     """
     body, kind = message.body, message.properties.text(names.CONTENT_TYPE) or ""
     parsed = parse_content_type(kind)
-    is_plain = parsed.problem is None and parsed.media_type == names.MULTIPART and _LINE.fullmatch(kind) is not None
+    is_plain = parsed.problem is None and parsed.media_type == names.MULTIPART and ONE_LINE.fullmatch(kind) is not None
     if is_plain and isinstance(body, bytes | memoryview) and message.properties.text(names.CONTENT_ENCODING) is None:
         return bytes(body), kind
     return written(envelope.root, taken(envelope.root, parts), action)

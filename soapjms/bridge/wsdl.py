@@ -188,6 +188,8 @@ def _set_transport(binding: etree._Element) -> None:
 
 
 def _set_address(port: etree._Element) -> None:
+    for reference in list(port.iterfind("{*}EndpointReference")):  # of WS-Addressing: the address over JMS once more
+        port.remove(reference)
     address, _ = soap_element(port, "address")
     if address is not None:
         address.set("location", HERE)

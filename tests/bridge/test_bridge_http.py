@@ -642,6 +642,21 @@ def test_the_wsdl_has_the_address_of_the_bridge(connection: Connection) -> None:
         assert next(told.root.iter("{*}address")).get("location") == "https://example.org/soap/echo"
 
 
+@pytest.mark.parametrize("namespace", ["http://www.w3.org/2005/08/addressing", "urn:other"])
+def test_the_wsdl_has_no_other_address(connection: Connection, tmp_path: Path, namespace: str) -> None:
+    """A port may give its address over JMS, with credentials, in an endpoint reference too."""
+    for version in (SOAP_11, SOAP_12):
+        text = ECHO[version].read_text(encoding="utf-8")
+        inside = text.index(">", re.search(r"<(\w+:)?(port|endpoint)\b", text).start()) + 1
+        secret = "jms:queue:inside?jndi-java.naming.security.credentials=pw"
+        reference = f'<a:EndpointReference xmlns:a="{namespace}"><a:Address>{secret}</a:Address></a:EndpointReference>'
+        (tmp_path / "a.wsdl").write_text(text[:inside] + reference + text[inside:], encoding="utf-8")
+        with bridged(connection, Behind(URI, tmp_path / "a.wsdl")) as listener:
+            told = ask(listener, None, path="/?wsdl")
+        assert told.status == 200
+        assert b"jms:queue" not in told.body
+
+
 def test_what_a_wsdl_imports_is_told_too(connection: Connection, tmp_path: Path) -> None:
     """zeep reads a WSDL in several files, with schemas that refer to each other, from the bridge alone."""
     text = ECHO[SOAP_11].read_text(encoding="utf-8")

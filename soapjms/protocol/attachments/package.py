@@ -44,8 +44,11 @@ Content = bytes | bytearray | memoryview | ReadsBytes
 
 _ID: Final = re.compile(r"[!#-;=?-~]+")  # printable ASCII without quotes, angle brackets and space
 _FIELD: Final = re.compile(r"[!-9;-~]+")
-_LINE: Final = re.compile(r"[ -~\t]*")
-_OURS: Final = frozenset({"content-type", "content-id", "content-location", "content-transfer-encoding"})
+
+ONE_LINE: Final = re.compile(r"[ -~\t]*")
+"""What the value of a header field may be: ASCII on one line."""
+OWN_FIELDS: Final = frozenset({"content-type", "content-id", "content-location", "content-transfer-encoding"})
+"""Header fields of a part that an `Attachment` holds in attributes of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +80,13 @@ class Attachment:
             kind = type(self.content).__name__
             raise UsageError(f"the content of an attachment must be octets or a pathlib.Path, got {kind}")
         problem = parse_content_type(self.content_type).problem
-        if problem is not None or not _LINE.fullmatch(self.content_type):
+        if problem is not None or not ONE_LINE.fullmatch(self.content_type):
             raise UsageError(f"content_type must be a media type, got {self.content_type!r}: {problem or 'one line'}")
         for name, value in (("content_id", self.content_id), ("content_location", self.content_location)):
             if value is not None and not _ID.fullmatch(value):
                 raise UsageError(f"{name} must be printable ASCII without space, quotes and <>, got {value!r}")
         for name, value in self.fields.items():
-            if name.lower() in _OURS or not _FIELD.fullmatch(name) or not _LINE.fullmatch(value):
+            if name.lower() in OWN_FIELDS or not _FIELD.fullmatch(name) or not ONE_LINE.fullmatch(value):
                 raise UsageError(f"fields must be header fields that soapjms does not set, got {name!r}: {value!r}")
 
     @property
