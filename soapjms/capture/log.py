@@ -86,6 +86,10 @@ class LogFiles:
         self._octets = 0
         self._file = self._next(number)
 
+    def forget(self) -> None:
+        """Drop the lines that are not written yet."""
+        self._lines, self._octets = [], 0
+
     @property
     def waiting(self) -> int:
         """The number of lines that are not written yet."""
@@ -201,16 +205,20 @@ def _appended(path: str, flags: int) -> int:
     """Open a file for appending, with access for its owner only.
 
     Raises:
-        OSError: the file cannot be opened, is a symbolic link, or belongs to another user.
+        OSError: the file cannot be opened, is a symbolic link, has another name too (a hard link), or belongs to
+            another user; or it is a FIFO that nobody reads.
     """
     if not path.startswith((*OPEN_ALREADY, "/dev/std")):
-        flags |= os.O_NOFOLLOW
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # else it would wait for the reader of a FIFO
     file = os.open(path, flags | os.O_APPEND, 0o600)
     try:
+        os.set_blocking(file, True)
         found = os.fstat(file)
         if stat.S_ISREG(found.st_mode):
             if found.st_uid != os.geteuid():
                 raise PermissionError(errno.EPERM, "this log belongs to another user; write to another file", path)
+            if found.st_nlink > 1:
+                raise PermissionError(errno.EPERM, "this log has another name too; write to another file", path)
             if stat.S_IMODE(found.st_mode) & 0o077:
                 os.fchmod(file, 0o600)
     except OSError:

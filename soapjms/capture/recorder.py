@@ -7,6 +7,7 @@ line that cannot be written is counted and logged, and the call that it belongs 
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -15,6 +16,7 @@ from pathlib import Path
 from threading import Event, Lock
 from types import TracebackType
 from typing import Final, Self
+from weakref import WeakSet
 
 from brokers.connection import Connection, Delivery
 from brokers.errors import UsageError
@@ -93,6 +95,7 @@ class Recorder:
             ) from error
         self._closed = Event()
         self._flusher: Thread | None = None
+        _RECORDERS.add(self)
 
     @property
     def files(self) -> list[Path]:
@@ -173,6 +176,11 @@ class Recorder:
             self._flusher.start()
             atexit.register(self.close)
 
+    def _begin_anew(self) -> None:
+        """In a forked process: leave the waiting lines to the process before, of which a thread may hold the lock."""
+        self._lock = Lock()
+        self._log.forget()
+
     def _flush_now_and_then(self) -> None:
         while not self._closed.wait(FLUSH_SECONDS):
             self.flush()
@@ -214,6 +222,18 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+_RECORDERS: Final[WeakSet[Recorder]] = WeakSet()
+"""All recorders, for forked processes."""
+
+
+def _begin_anew() -> None:
+    for each in _RECORDERS:
+        each._begin_anew()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def record(

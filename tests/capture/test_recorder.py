@@ -103,6 +103,22 @@ class TestWriting:
         assert [each.message.body for each in records(path)] == ["x"]
 
 
+class TestFork:
+    """A process that is forked while a recorder is open, as by a server with workers."""
+
+    def test_lines_are_written_once(self, path: Path) -> None:
+        """Those that wait are the first process's; what the new one records goes into the file too."""
+        program = (
+            "import os, sys\nfrom brokers.message import Message, MessageType\nfrom soapjms import Recorder\n"
+            "def said(text): return Message(message_type=MessageType.TEXT, body=text)\n"
+            "recorder = Recorder(sys.argv[1])\nrecorder.record(said('before'))\n"
+            "child = os.fork()\nrecorder.record(said('after' if child else 'child'))\n"
+            "recorder.close()\nchild and os.waitpid(child, 0)\n"
+        )
+        subprocess.run([sys.executable, "-W", "ignore", "-c", program, str(path)], check=True, timeout=60, cwd=ROOT)
+        assert sorted(str(each.message.body) for each in records(path)) == ["after", "before", "child"]
+
+
 class TestRotation:
     """A file that is full is followed by another."""
 
@@ -193,6 +209,28 @@ class TestFailures:
         assert len(records(path)) == 1
         assert "a bytes message cannot carry a body of type str; accepted is bytes or memoryview" in caplog.text
         assert f"a message was not recorded in {path}" in caplog.text
+
+    def test_hard_link(self, path: Path) -> None:
+        """A log with another name too may be somebody's other file: neither its content nor its mode is changed."""
+        other = path.with_name("other")
+        other.write_text("mine")
+        other.chmod(0o644)
+        path.hardlink_to(other)
+        with pytest.raises(UsageError, match="this log has another name too"):
+            Recorder(path)
+        assert (other.read_text(), other.stat().st_mode & 0o777) == ("mine", 0o644)
+
+    def test_fifo(self, tmp_path: Path) -> None:
+        """One that nobody reads is an error at once; else it would wait for a reader."""
+        path = tmp_path / "log.jsonl"
+        os.mkfifo(path)
+        with pytest.raises(UsageError, match="path must name a file that can be written"):
+            Recorder(path)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with Recorder(path) as recorder:
+            recorder.record(MESSAGE)
+        assert from_json(os.read(reader, 1 << 16).decode()).message == MESSAGE
+        os.close(reader)
 
     def test_clock_that_fails(self, path: Path) -> None:
         """A caller's clock that fails fails no call."""
