@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Iterable
+from functools import partial
 from io import BytesIO
 from os import fsdecode
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -100,10 +103,16 @@ def move_jms_port(path: str | Path, out: str | Path, port: Port, address: str | 
 
 
 def _write(out: str | Path, octets: bytes) -> None:
-    unfinished = Path(f"{out}.part")
+    """Write a file, or the file that a link leads to, as a whole or not at all; an existing one keeps its mode."""
+    place = Path(os.path.realpath(out))
+    mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else None
+    unfinished = place.with_name(f".{token_hex(16)}.part")
     try:
-        unfinished.write_bytes(octets)
-        unfinished.replace(out)
+        with open(unfinished, "xb", opener=partial(os.open, mode=0o666 if mode is None else mode)) as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)  # what the umask took
+            file.write(octets)
+        unfinished.replace(place)
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -156,6 +156,8 @@ class OutputFile(PathType):
         """Yield what is wrong with a path."""
         if os.path.isdir(path):
             yield "is a folder"
+        elif os.path.exists(path) and not os.path.isfile(path):  # to replace a device would break the system
+            yield "is not a regular file"
         if not _is_there(path):
             yield from _not_made_in(Path(path).absolute().parent)
         elif not os.access(path, os.W_OK):

@@ -238,6 +238,27 @@ def test_a_port_is_added_to_a_file(tmp_path: Path, version: str) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.wsdl", "out.wsdl"]
 
 
+def test_other_files_are_left_alone(tmp_path: Path) -> None:
+    """A file is replaced where a link leads, and keeps its mode, whatever the umask; files beside it stay."""
+    new = NewPort(address="jms:queue:new")
+    path = write(tmp_path, a=wsdl11())
+    path.chmod(0o666)
+    precious, link, out = tmp_path / "precious", tmp_path / "link.wsdl", tmp_path / "out.wsdl"
+    for each in (precious, tmp_path / "a.wsdl.part"):
+        each.write_text("mine")
+    (tmp_path / "out.wsdl.part").symlink_to(precious)
+    link.symlink_to("a.wsdl")
+    add_jms_port(path, out, new)
+    add_jms_port(path, link, new)
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o666
+    assert "jms:queue:new" in path.read_text()
+    assert not out.is_symlink()
+    assert [precious.read_text(), (tmp_path / "a.wsdl.part").read_text()] == ["mine", "mine"]
+    names = ["a.wsdl", "a.wsdl.part", "link.wsdl", "out.wsdl", "out.wsdl.part", "precious"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == names
+
+
 def test_nothing_is_written_if_something_is_wrong(tmp_path: Path) -> None:
     """Neither the file nor a part of it; a file whose imports are not there from its new place is wrong, too."""
     path = write(tmp_path, a=wsdl11())
