@@ -265,6 +265,8 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         """End the session of an arrival, so that the broker delivers the message again."""
 
     def _deliver(self, delivery: DeliveryT) -> None:
+        if self._is_stopped:  # while the message was read: it goes back with its subscription
+            return
         try:
             self._on_delivery(delivery)
         except BaseException:  # SystemExit too: it must not end the thread and leave the message held

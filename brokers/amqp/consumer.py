@@ -311,7 +311,8 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
             self._shared.note_asked(delivery.message, delivery.owner)
             delivery.owner = self.owner
         with self._in_turn:
-            self._on_delivery(delivery)
+            if not self._is_closed or self.options.auto_accept:  # in which case it was accepted, and would be lost
+                self._on_delivery(delivery)
 
     def _take(self, arrival: AmqpArrival) -> None:
         inlet = arrival.inlet

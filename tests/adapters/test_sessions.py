@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from queue import SimpleQueue
+from threading import Event
+from time import monotonic
 from typing import Any
 
 import pytest
-from amqp_kit import PATIENCE, Peer
+from amqp_kit import PATIENCE, Peer, text
 from calling_kit import eventually
 from limits_kit import no_more_threads
 from proton import Condition, symbol
 
 import brokers
 from brokers import BrokerError, queue
+from brokers.amqp.listener import Listener
+from brokers.amqp.message import ReceivedMessage, from_amqp_message
 from brokers.amqp.redirects import Branches
+from brokers.embedded import Broker
 
 
 def end(peer: Peer) -> None:
@@ -55,6 +61,29 @@ def test_redirect_that_fails_once(error: Exception, is_lost: bool, monkeypatch: 
         eventually(lambda: consumer.problem == "" and told[-1:] == [""], "all is well")
         assert told[0]
         assert connection.generation == 1 + is_lost
+
+
+def test_no_delivery_begins_after_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even that of a message which was being read meanwhile: it goes back, and another consumer gets it."""
+    is_read, is_closed = Event(), Event()
+
+    def slow(*arguments: Any) -> ReceivedMessage:
+        is_read.set()
+        assert is_closed.wait(PATIENCE)
+        return from_amqp_message(*arguments)
+
+    got: SimpleQueue[str] = SimpleQueue()
+    with Listener(Broker(), port=0) as listener, brokers.connect(listener.url, timeout=PATIENCE) as connection:
+        monkeypatch.setattr("brokers.amqp.consumer.from_amqp_message", slow)
+        consumer = connection.consume(queue("q"), lambda delivery: got.put("the closed one"))
+        connection.send(text(queue("q"))).result(PATIENCE)
+        assert is_read.wait(PATIENCE)
+        consumer.close()
+        is_closed.set()
+        connection.consume(queue("q"), lambda delivery: got.put("another"))
+        assert got.get(timeout=PATIENCE) == "another"
+        consumer.join(monotonic() + PATIENCE)
+        assert got.empty()
 
 
 def test_no_thread_that_makes_it_again(caplog: pytest.LogCaptureFixture) -> None:

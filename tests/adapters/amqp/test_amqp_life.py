@@ -568,6 +568,32 @@ def test_redirects_that_come_late_are_followed() -> None:
         assert addresses(peer) == ["q", "stays"]
 
 
+def test_redirects_that_come_late_and_closing() -> None:
+    """A delivery there that waits for the running one here does not begin after `close`."""
+    got: list[Any] = []
+    busy, go_on = threading.Event(), threading.Event()
+
+    def on_delivery(delivery: Any) -> None:
+        got.append(delivery.message.body)
+        busy.set()
+        assert go_on.wait(PATIENCE)
+
+    with Peer() as goal, Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        consumer = connection.consume(queue("q"), on_delivery)
+        deliver(peer, "q", "here")
+        assert busy.wait(PATIENCE)
+        send_on(peer, goal.port)
+        wait_until(lambda: consumer._elsewhere is not None)
+        elsewhere = consumer._elsewhere
+        deliver(goal, "there", "there")
+        wait_until(lambda: elsewhere._in_turn.locked())
+        time.sleep(0.05)  # now it waits for its turn
+        consumer.close()
+        go_on.set()
+        elsewhere.join(time.monotonic() + PATIENCE)
+        assert got == ["here"]
+
+
 def test_redirects_that_come_late_follow_a_session_too() -> None:
     """One that a broker answers only after the connection was lost and made again."""
     got: list[Any] = []
