@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
 from brokers import events
-from brokers.adapter.consumer import LastingConsumer, SessionT, temporary_kind
+from brokers.adapter.consumer import THREAD_RETRY_SECONDS, LastingConsumer, SessionT, temporary_kind
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect, Reconnector
 from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState, SubscribeOptions
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
@@ -158,9 +158,6 @@ ATTEMPT_SHARE: Final = 0.25
 
 FAREWELL_SHARE: Final = 0.25
 """Share of the deadline of `close` that is reserved for ending the session with the broker."""
-
-THREAD_RETRY_SECONDS: Final = 1.0
-"""Pause before a task is submitted again after no thread could be started, in seconds."""
 
 ConsumerT = TypeVar("ConsumerT", bound=LastingConsumer[Any, Any, Any])
 

@@ -45,6 +45,9 @@ def temporary_kind(kind: DestinationKind) -> DestinationKind:
     return kind
 
 
+THREAD_RETRY_SECONDS: Final = 1.0
+"""Pause before a task is submitted again after no thread could be started, in seconds."""
+
 RENEWAL: Final = Reconnect()
 """Pauses between attempts to renew a subscription that the broker ended."""
 
@@ -108,7 +111,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         self.options = options
         self._on_delivery = on_delivery
         submit = at_once if options.inline or options.lazy else crew.run if options.quick else crew.submit
-        self._turns: Turns[ArrivalT] = Turns(submit, self._take_or_drop)
+        self._turns: Turns[ArrivalT] = Turns(submit, self._take_or_drop, partial(owner.later, THREAD_RETRY_SECONDS))
         self._is_stopped = False
         self._changing = Lock()
         self._attempting = Lock()

@@ -477,11 +477,18 @@ class Turns(Generic[T]):
     Args:
         submit: runs a task, as `Crew.submit` does; `at_once` if the function never blocks.
         function: called with each item; an exception is logged, and the next item follows.
+        later: runs a task once there is a thread, after `submit` has raised RuntimeError; None to pass that on.
     """
 
-    def __init__(self, submit: Callable[[Task], None], function: Callable[[T], None]) -> None:
+    def __init__(
+        self,
+        submit: Callable[[Task], None],
+        function: Callable[[T], None],
+        later: Callable[[Task], None] | None = None,
+    ) -> None:
         self._submit = submit
         self._function = function
+        self._later = later
         self._items: deque[T] = deque()
         self._lock = Lock()
         self._changed = Condition(self._lock)
@@ -496,7 +503,7 @@ class Turns(Generic[T]):
         return self._is_busy
 
     def put(self, item: T) -> None:
-        """Add an item; after `stop` it is dropped. Raises what `submit` raises; the item then waits for another."""
+        """Add an item; after `stop` it is dropped. Raises what `submit` or `later` raises; it then waits for another."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -505,7 +512,12 @@ class Turns(Generic[T]):
                 return
             self._is_busy = True
         try:
-            self._submit(self._run)
+            try:
+                self._submit(self._run)
+            except RuntimeError:
+                if self._later is None:
+                    raise
+                self._later(self._run)
         except BaseException:
             with self._lock:
                 self._is_busy = False

@@ -97,6 +97,20 @@ def test_no_thread_that_makes_it_again(caplog: pytest.LogCaptureFixture) -> None
         eventually(lambda: addresses(peer) == ["q", "q"] and not consumer.problem, "there is another")
 
 
+def test_no_thread_for_a_delivery() -> None:
+    """It begins once there is one, though no other message follows."""
+    got: SimpleQueue[object] = SimpleQueue()
+    with (
+        Listener(Broker(), port=0) as listener,
+        brokers.connect(listener.url, timeout=PATIENCE) as connection,
+        connection.consume(queue("q"), lambda delivery: got.put(delivery.message.body)) as consumer,
+    ):
+        with no_more_threads():
+            connection.send(text(queue("q"), "only")).result(PATIENCE)
+            eventually(lambda: consumer._turns.is_busy, "it has arrived")
+        assert got.get(timeout=PATIENCE) == "only"
+
+
 def test_no_thread_for_what_is_due() -> None:
     """Who would not hear of the end of a subscription gets none."""
     with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
