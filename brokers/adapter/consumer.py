@@ -244,6 +244,11 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         self._is_stopped = True
         self._turns.stop()
 
+    @property
+    def _is_reader(self) -> bool:
+        """Whether `on_delivery` calls on the thread that reads the socket, which would wait for itself."""
+        return (self.options.inline or self.options.lazy) and self._turns.is_inside
+
     def join(self, until: float) -> None:
         """Wait for the running `on_delivery` until the monotonic clock shows `until`; return at once inside it."""
         self._turns.join(until)

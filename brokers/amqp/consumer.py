@@ -251,7 +251,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
             inlet, elsewhere = self._inlet, self._elsewhere
         if elsewhere is not None:
             elsewhere.close()
-        if inlet is not None and self._detach(inlet):
+        if inlet is not None and self._detach(inlet) and not self._is_reader:
             inlet.await_detached(self._shared.timeout)
         self._shared.on_close(self)
 

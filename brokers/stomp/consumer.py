@@ -395,13 +395,16 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
 
     def close(self) -> None:
         """End the subscription; deliveries that are not accepted go back at once, even during `on_delivery`."""
-        until = monotonic() + self._shared.timeout
+        is_reader = self._is_reader
+        until = monotonic() + (0.0 if is_reader else self._shared.timeout)
         self.stop()
         self._settle_up(until)
         receipt = self._shared.new_id("receipt")
         farewell = self.end({"receipt": receipt})
         try:
-            if farewell and self._subscription is not None:
+            if farewell and self._subscription is not None and is_reader:
+                self._subscription.link.request(farewell, {receipt: lambda _: None})
+            elif farewell and self._subscription is not None:
                 with suppress(ConnectionLostError, SendFailedError):  # in that case the subscription has ended anyway
                     self._subscription.link.ask(farewell, receipt, until - monotonic())
         finally:

@@ -502,8 +502,13 @@ class Turns(Generic[T]):
         """Whether an item is being handled or waits."""
         return self._is_busy
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the caller is called by the function itself."""
+        return self._thread == get_ident()
+
     def put(self, item: T) -> None:
-        """Add an item; after `stop` it is dropped. Raises what `submit` or `later` raises; it then waits for another."""
+        """Add an item; after `stop` it is dropped. Raises what `submit` raises; the item then waits for another."""
         with self._lock:
             if self._is_stopped:
                 return
@@ -533,7 +538,7 @@ class Turns(Generic[T]):
         """Wait for the current call until the monotonic clock shows `until`; return at once if made from that call."""
         with self._changed:
             self._is_awaited = True
-            if self._thread != get_ident():
+            if not self.is_inside:
                 self._changed.wait_for(lambda: self._thread is None, max(0.0, until - monotonic()))
 
     def _run(self) -> None:

@@ -519,6 +519,25 @@ def test_released_too_often(dialect: str, said: str, caplog: pytest.LogCaptureFi
     assert ("is a dead letter" in caplog.text) is (dialect == "plain")
 
 
+@pytest.mark.parametrize("options", [{"inline": True}, {"lazy": True, "auto_accept": True}])
+def test_a_consumer_that_closes_itself_on_the_thread_that_reads(options: dict[str, bool]) -> None:
+    """It does not wait for the answer, which that thread itself would have to read."""
+    took: list[float] = []
+
+    def on_delivery(delivery: Any) -> None:
+        began = time.monotonic()
+        consumer.close()
+        took.append(time.monotonic() - began)
+
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        consumer = connection.consume(queue("q"), on_delivery, **options)
+        deliver(peer, "q", "x", "y")
+        wait_until(lambda: took)
+        assert took[0] < PATIENCE / 2
+        consumer.close()
+        assert len(took) == 1
+
+
 # Consumers that are sent elsewhere
 
 

@@ -295,3 +295,22 @@ def test_a_task_ends_its_own_consumer(broker: Scripted) -> None:
             broker.messages(1)
             assert taken.get(timeout=PATIENCE).message.body == "5"
     assert taken.empty()
+
+
+@pytest.mark.parametrize("options", [{"inline": True}, {"lazy": True, "auto_accept": True}])
+def test_a_consumer_that_closes_itself_on_the_thread_that_reads(broker: Scripted, options: dict[str, bool]) -> None:
+    """It does not wait for the answer, which that thread itself would have to read."""
+    took: SimpleQueue[float] = SimpleQueue()
+
+    def on_delivery(delivery: Delivery) -> None:
+        began = time.monotonic()
+        consumer.close()
+        took.put(time.monotonic() - began)
+
+    with brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection:
+        consumer = connection.consume(queue("q"), on_delivery, **options)
+        broker.messages(2)
+        assert took.get(timeout=PATIENCE) < PATIENCE / 2
+        broker.next("UNSUBSCRIBE")
+        consumer.close()
+        assert took.empty()
