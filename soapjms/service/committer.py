@@ -129,7 +129,7 @@ class Committer:
         tally: counts what happens.
         recorder: writes the responses to a capture log.
         dead_letters: the queue for dead letters, with the reason; None for the broker's own.
-        on_done: called with the number of requests that were settled.
+        on_done: called with the requests that were settled.
         transactional: accept and answer together if the broker has transactions; else each request is accepted once
             the broker has its answer.
 
@@ -147,7 +147,7 @@ class Committer:
         tally: Tally,
         recorder: Recorder | None,
         dead_letters: Destination | None,
-        on_done: Callable[[int], None],
+        on_done: Callable[[Sequence[Work]], None],
         *,
         transactional: bool,
     ) -> None:
@@ -191,7 +191,7 @@ class Committer:
         """
         if self.too_late:
             self.lose([work], TOO_LATE)
-            self._on_done(1)
+            self._on_done([work])
         elif self.transactional:
             self._finished.append(work)
             if not self._is_planned and not self._is_busy:
@@ -407,7 +407,7 @@ class Committer:
 
     def _ended(self, group: list[Work]) -> None:
         """Count the requests of a group as done, and begin the next commit."""
-        self._on_done(len(group))
+        self._on_done(group)
         if self.transactional:
             self._go_on()
             return

@@ -8,8 +8,9 @@ waiting for the end.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from threading import Condition, Lock
 from time import monotonic
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.adapter.wait import when_connected
-from brokers.connection import Connection, ConnectionState, Consumer, Delivery, SendResult, stop
+from brokers.connection import Connection, ConnectionState, Delivery, SendResult, stop
 from brokers.errors import ClosedError
 from brokers.message import Destination, Message, queue
 from brokers.naming import Names
@@ -42,6 +43,7 @@ from soapjms.service.multiplex import surrounded
 from soapjms.service.operations import Middleware, Operations, service_to_run
 from soapjms.service.store.base import Store
 from soapjms.service.store.sqlite import SqliteStore
+from soapjms.service.work import Subscription, Work
 from soapjms.service.worker import Worker
 from soapjms.tally import Tally
 from soapjms.validation import at_least_one, connection_to, durable_on, edition, finite, option
@@ -56,29 +58,44 @@ class OpenRequests:
     Attributes:
         number: the number of open requests.
         is_closing: True if no more are taken.
+        is_over: True once those that are left are given up.
     """
 
     def __init__(self) -> None:
         self.number = 0
-        self.is_closing = False
+        self.is_closing = self.is_over = False
         self._lock = Lock()
         self._ended = Condition(self._lock)
         self._since = 0.0
 
-    def begin(self) -> bool:
+    def begin(self, subscription: Subscription) -> bool:
         """Count one more; return False if no more are taken."""
         with self._lock:
             if not self.is_closing:
                 if not self.number:
                     self._since = monotonic()
                 self.number += 1
+                subscription.open += 1
             return not self.is_closing
 
-    def end(self, number: int) -> None:
-        """Count `number` requests less."""
+    def end(self, settled: Sequence[Work]) -> None:
+        """Count requests that were settled."""
         with self._lock:
-            self.number -= number
+            self.number -= len(settled)
+            for work in settled:
+                work.subscription.open -= 1
             self._since = monotonic()
+            if self.is_closing:
+                self._ended.notify_all()
+
+    def leave(self, subscription: Subscription) -> None:
+        """Count a request that is left to the broker."""
+        with self._lock:
+            self.number -= 1
+            subscription.open -= 1
+            self._since = monotonic()
+            if self.is_closing:
+                self._ended.notify_all()
             if self.is_closing:
                 self._ended.notify_all()
 
@@ -98,6 +115,18 @@ class OpenRequests:
         """Wait up to so many seconds, after `close`, for all requests to end; say whether they have ended."""
         with self._ended:
             return self._ended.wait_for(lambda: self.number == 0, seconds)
+
+    def give_up(self) -> None:
+        """Wait no longer."""
+        with self._ended:
+            self.is_over = True
+            self._ended.notify_all()
+
+    def next_idle(self, subscriptions: Collection[Subscription]) -> list[Subscription]:
+        """Wait, after `close`, until some of these have no open request, and return them; all of them if given up."""
+        with self._ended:
+            self._ended.wait_for(lambda: self.is_over or not all(each.open for each in subscriptions))
+            return [each for each in subscriptions if self.is_over or not each.open]
 
 
 SUPPORTED: Final = frozenset(VARIANTS)
@@ -228,7 +257,7 @@ class Dispatcher:
         self._pinger = Pinger(connection)
         self._clock = BrokerClock(connection)
         self._worker = Worker(to_run, self.setting, self._committer, self._store, replies, self._clock, deliveries)
-        self._consumers: list[Consumer] = []
+        self._subscriptions: list[Subscription] = []
         self._telling, self._told, self._is_started = Lock(), 0, False  # `_told`: subscriptions the observers know
 
     @property
@@ -241,7 +270,7 @@ class Dispatcher:
         """Number of subscriptions at the broker, and the number there should be: one for each worker."""
         if self._connection.state is not ConnectionState.CONNECTED or self._under_way.is_closing:
             return 0, self._workers
-        return sum(not each.problem for each in self._consumers), self._workers
+        return sum(not each.consumer.problem for each in self._subscriptions), self._workers
 
     def start(self, timeout: float = START_TIMEOUT, *, tasks: LoopTasks | None = None) -> Self:
         """Subscribe, and return once requests are being taken. Waits for a lost connection to be restored.
@@ -257,7 +286,7 @@ class Dispatcher:
             BrokerError: a subscription was refused.
         """
         until = time.monotonic() + finite(timeout)
-        if self._consumers or self._under_way.is_closing:
+        if self._subscriptions or self._under_way.is_closing:
             raise UsageError("a dispatcher must be started only once; make a new one")
         if isinstance(self._store, SqliteStore) and not self._connection.is_local:
             events.STORE_ONE_MACHINE.log(self._store.path)
@@ -269,10 +298,10 @@ class Dispatcher:
             self._connection.watch(self._on_state)
             self._clock.now(until)  # compared before the first request comes
             for _ in range(self._workers):
-                consumer = when_connected(self._connection, until, self._subscribe, self._given_up)
-                self._consumers.append(consumer)
-                if self._given_up():  # `close` may have listed the consumers before this one was added
-                    stop(consumer)
+                subscription = when_connected(self._connection, until, self._subscribe, self._given_up)
+                self._subscriptions.append(subscription)
+                if self._given_up():  # `close` may have listed the subscriptions before this one was added
+                    stop(subscription.consumer)
                     raise ClosedError("the dispatcher was closed while it started")
         except BaseException:
             self.close()
@@ -286,16 +315,18 @@ class Dispatcher:
     def _given_up(self) -> str:
         return "the dispatcher was closed" if self._under_way.is_closing else ""
 
-    def _subscribe(self) -> Consumer:
-        return self._connection.consume(
+    def _subscribe(self) -> Subscription:
+        subscription = Subscription()
+        subscription.consumer = self._connection.consume(
             self.destination,
-            self._on_delivery,
+            partial(self._on_delivery, subscription),
             prefetch=self._prefetch,
             durable_name=self._durable,
             quick=True,
             on_refused=self._on_refused,
             on_problem=self._on_problem,
         )
+        return subscription
 
     def ping(self, timeout: float = DEFAULT_TIMEOUT) -> float:
         """Send a message through the broker and back, and return the seconds that it took.
@@ -329,7 +360,7 @@ class Dispatcher:
         state = self._connection.state
         if state is not ConnectionState.CONNECTED:
             return f"the connection is {state}"
-        gone = [each.problem for each in self._consumers if each.problem]
+        gone = [each.consumer.problem for each in self._subscriptions if each.consumer.problem]
         if gone:
             return f"{len(gone)} of {self._workers} subscriptions to {self.destination} have ended: {gone[0]}"
         stalled = self._under_way.stalled
@@ -340,30 +371,37 @@ class Dispatcher:
     def close(self, deadline: float = 10.0) -> bool:
         """Take no more requests, finish the open ones within `deadline` seconds, and unsubscribe. Idempotent.
 
-        The broker delivers unfinished requests again, also those that wait to be tried again. Return whether all open
-        requests were finished. Returns in time even if the broker does not answer; the remaining subscriptions end when
-        it does, or with the connection.
+        Each worker unsubscribes once it has no open request, so that the broker gives what comes to others. The broker
+        delivers unfinished requests again, also those that wait to be tried again. Return whether all open requests
+        were finished. Returns in time even if the broker does not answer; the remaining subscriptions end when it does,
+        or with the connection.
         """
         until = time.monotonic() + deadline
         if not self._under_way.close():
-            return self.under_way == 0
+            return self._under_way.wait(deadline)
         self._worker.closing.set()
-        is_finished = self._under_way.wait(deadline)
-        self._committer.too_late = True
-        self._connection.unwatch(self._on_state)
         leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
         leaving.start()
-        leaving.join(max(0.0, until - time.monotonic()))
-        self._committer.close(max(0.0, until - time.monotonic()))
-        if self._own_store is not None:
-            self._own_store.close()
-        return is_finished
+        try:
+            return self._under_way.wait(deadline)
+        finally:  # even after a KeyboardInterrupt
+            self._under_way.give_up()
+            self._committer.too_late = True
+            self._connection.unwatch(self._on_state)
+            leaving.join(max(0.0, until - time.monotonic()))
+            self._committer.close(max(0.0, until - time.monotonic()))
+            if self._own_store is not None:
+                self._own_store.close()
 
     def _leave(self) -> None:
+        """Unsubscribe, each worker once it has no open request."""
         if self._observers is not None:
             self._tell_subscriptions("the dispatcher was closed")
-        for consumer in self._consumers:
-            stop(consumer)
+        left = self._subscriptions.copy()
+        while left:
+            for subscription in self._under_way.next_idle(left):
+                left.remove(subscription)
+                stop(subscription.consumer)
         self._committer.comebacks.close()
         self._pinger.close()
 
@@ -424,18 +462,19 @@ class Dispatcher:
     ) -> None:
         self.close()
 
-    def _on_delivery(self, delivery: Delivery) -> None:
+    def _on_delivery(self, subscription: Subscription, delivery: Delivery) -> None:
         """Run one request, on the thread that delivers it."""
-        if not self._under_way.begin():
+        if not self._under_way.begin(subscription):
             return  # the consumer is about to close, and releases the delivery
         try:
             finished = self._worker.work_on(delivery)
         except BaseException:
-            self._under_way.end(1)
+            self._under_way.leave(subscription)
             raise
         if finished is None:  # the request was waiting when the dispatcher closed: the broker delivers it again
-            self._under_way.end(1)
+            self._under_way.leave(subscription)
             return
+        finished.subscription = subscription
         self._committer.put(finished)
 
 

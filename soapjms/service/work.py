@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from brokers.connection import Delivery
+from brokers.connection import Consumer, Delivery
 from brokers.message import Message
 from soapjms.middleware import properties_of
 from soapjms.observing import Observed, Outcome
@@ -28,11 +28,26 @@ NOT_NAMED: Final = b""
 """The key of a request whose key was not computed yet."""
 
 
+class Subscription:
+    """The subscription of one worker.
+
+    Attributes:
+        consumer: the consumer; set once it was made.
+        open: the number of its requests that are not settled yet.
+    """
+
+    consumer: Consumer
+
+    def __init__(self) -> None:
+        self.open = 0
+
+
 class Work:
     """A request, its state and its outcome. The worker fills it in; the committer settles it.
 
     Attributes:
         delivery: the delivery of the request.
+        subscription: the subscription that it came from; set once it was worked on.
         node: the node of its exchange.
         observed: tells the observers about it; None if there are none.
         key: its key in the store; None if it has none, NOT_NAMED until the key is computed.
@@ -56,6 +71,7 @@ class Work:
         give_up: stops waiting for the broker to confirm the answer; None until that is sent.
     """
 
+    subscription: Subscription
     accepted: RequestAccepted
     match: Match
     observed: Observed | None = None  # these are attributes of an object only once they are set, as most never are

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from threading import Event, Thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from calling_kit import (
     PATIENCE,
     URI,
     Arrivals,
+    OnEachBroker,
     Peers,
     Wrapped,
+    element,
     envelope,
     eventually,
     greeter,
@@ -23,7 +27,7 @@ from calling_kit import (
 
 from brokers import BrokerError, ClosedError, Connection, ConnectionState, Delivery
 from brokers.embedded import Broker
-from soapjms import Client, Dispatcher, Request, Service, UsageError
+from soapjms import Client, Dispatcher, Request, Service, UsageError, connect
 
 GREET = f"{{{NS}}}greetMe"
 
@@ -33,6 +37,35 @@ def serving(function: Callable[[Request], Any]) -> Service:
     service = Service()
     service.operation(GREET)(function)
     return service
+
+
+class TestBesideAnother(OnEachBroker):
+    """What comes while a dispatcher closes goes to the next one at once, on each broker."""
+
+    def test_takes_no_more(self, url: str, uri: str) -> None:
+        """Workers without a request unsubscribe although another worker is busy, and hoard nothing."""
+        begun, ready = Event(), Event()
+
+        def greet(request: Request) -> Any:
+            begun.set()
+            assert ready.wait(PATIENCE)
+            return element("greetMeResponse", "done")
+
+        with connect(url) as first, connect(url) as second, connect(url) as third, Client(third, uri) as client:
+            dispatcher = Dispatcher(first, uri, serving(greet), workers=3).start()
+            slow = client.submit(envelope("Ann"), timeout=PATIENCE)
+            assert begun.wait(PATIENCE)
+            with Dispatcher(second, uri, greeter(), workers=2):
+                closing = Thread(target=dispatcher.close, args=[PATIENCE])
+                closing.start()
+                futures = [client.submit(envelope(str(each)), timeout=PATIENCE) for each in range(8)]
+                assert [text_of(each.result(PATIENCE / 2)) for each in futures] == [
+                    f"Hello {each}" for each in range(8)
+                ]
+                ready.set()
+                closing.join(PATIENCE)
+                assert text_of(slow.result(PATIENCE)) == "done"
+                assert dispatcher.counts["answered"] == 1
 
 
 class TestClosing(Peers):
@@ -53,13 +86,43 @@ class TestClosing(Peers):
         closing = Thread(target=dispatcher.close)
         closing.start()
         eventually(lambda: dispatcher.health().problem == "it was closed", "the first close is under way")
-        dispatcher.close()  # a second close returns at once
+        assert not dispatcher.close(0.01)  # a second one waits for the same requests, and takes no time from the first
+        again = Thread(target=dispatcher.close)
+        again.start()
+        again.join(0.05)
+        assert again.is_alive()
         ready.set()
+        again.join(PATIENCE)
         closing.join(PATIENCE)
         assert first.result(PATIENCE).fault is None
         assert broker.depth(GREETER) == 1
         with Dispatcher(other, URI, greeter()):
             eventually(lambda: client.under_way == 0, "the next dispatcher answers what was left")
+
+    def test_interrupted(
+        self, client: Client, other: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Ctrl-C while it waits leaves no subscription, and no open store."""
+        begun, ready = Event(), Event()
+
+        def greet(request: Request) -> None:
+            begun.set()
+            assert ready.wait(PATIENCE)
+
+        def interrupt(*_: object) -> bool:
+            raise KeyboardInterrupt
+
+        dispatcher = Dispatcher(other, URI, serving(greet), workers=1, store=tmp_path / "store.db").start()
+        future = client.submit(envelope("Ann"))
+        assert begun.wait(PATIENCE)
+        monkeypatch.setattr("soapjms.service.dispatcher.OpenRequests.wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            dispatcher.close()
+        ready.set()
+        monkeypatch.undo()
+        with Dispatcher(other, URI, greeter()):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann"
+        eventually(lambda: "soapjms-store" not in {each.name for each in enumerate_threads()}, "the store is closed")
 
     def test_deadline(self, client: Client, other: Connection) -> None:
         """What is not finished in time is delivered again, and answered once."""
