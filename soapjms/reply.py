@@ -12,9 +12,9 @@ from lxml import etree
 
 from brokers.message import PropertyValue
 from soapjms import events
-from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.attachments import Attachment, require_attachments
 from soapjms.protocol.envelope import Fault, as_envelope, build_fault, enclosed, header_of, read_fault, wrap
-from soapjms.protocol.errors import Blame, SoapFaultError
+from soapjms.protocol.errors import Blame, SoapFaultError, UsageError
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.xml import parse_own
 
@@ -31,12 +31,23 @@ class Reply:
         attachments: the attachments.
         headers: the SOAP header blocks, as elements. A typed function may give values by their names in its WSDL.
         properties: properties of the JMS message, beside those of the binding.
+
+    Raises:
+        UsageError: attachments, headers or properties have another type.
     """
 
     content: Any
     attachments: Sequence[Attachment] = ()
     headers: Sequence[etree._Element] | Mapping[str, Any] = ()
     properties: Mapping[str, PropertyValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_attachments(self.attachments)
+        headers: object = self.headers
+        if not isinstance(headers, Sequence | Mapping) or isinstance(headers, str):
+            raise UsageError(f"headers must be a list of elements, got {headers!r}")
+        if not isinstance(self.properties, Mapping):
+            raise UsageError(f"properties must be a mapping of names to values, got {self.properties!r}")
 
 
 class Prepared:

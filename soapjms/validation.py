@@ -105,6 +105,39 @@ def positive(seconds: float, name: str) -> float:
     return seconds
 
 
+def not_negative(seconds: float, name: str) -> float:
+    """Return a time that is finite, and may be 0.
+
+    Raises:
+        UsageError: it is not a number of seconds, negative, or longer than the machine can wait (centuries).
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= TIMEOUT_MAX:
+        raise UsageError(f"{name} must be a finite number of seconds, at least 0, got {seconds!r}")
+    return seconds
+
+
+def switch(name: str, value: bool) -> bool:
+    """Return an option that is on or off.
+
+    Raises:
+        UsageError: it is neither True nor False; `"no"`, for example, would count as True.
+    """
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
+def string_or_none(name: str, value: str | None) -> str | None:
+    """Return a string that may be left out.
+
+    Raises:
+        UsageError: it is neither a string nor None.
+    """
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{name} must be a string, or None, got {value!r}")
+    return value
+
+
 PayloadTypeName: TypeAlias = Literal["bytes", "text"]
 
 

@@ -97,15 +97,15 @@ class Deadlines:
                 heapq.heapify(self._heap)
                 self._forgotten = 0
 
-    def close(self) -> None:
-        """Forget all deadlines and end the thread. Idempotent."""
+    def close(self, timeout: float | None = None) -> None:
+        """Forget all deadlines and end the thread; wait for it up to `timeout` seconds. Idempotent."""
         with self._changed:
             self._closed = True
             self._heap.clear()
             thread = self._thread
             self._changed.notify()
         if thread is not None and thread is not current_thread():
-            thread.join()
+            thread.join(timeout)
 
     def _run(self) -> None:
         while True:

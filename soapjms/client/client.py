@@ -49,7 +49,7 @@ from soapjms.middleware import around, plain
 from soapjms.observing import NOTHING, Observer, Observers, Outcome, Place, Side
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
 from soapjms.ping import BrokerClock, Pinger
-from soapjms.protocol.attachments import Attachment
+from soapjms.protocol.attachments import Attachment, require_attachments
 from soapjms.protocol.envelope import envelope as wrapped
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, CallTrace, SendOutcome, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -71,7 +71,16 @@ from soapjms.protocol.wsa import unrelated
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.model import read_uri
 from soapjms.tally import Tally
-from soapjms.validation import PayloadTypeName, connection_to, edition, finite, option, payload_type
+from soapjms.validation import (
+    PayloadTypeName,
+    connection_to,
+    edition,
+    finite,
+    not_negative,
+    option,
+    payload_type,
+    switch,
+)
 from soapjms.wsdl import read_wsdl
 
 DEFAULT_TIMEOUT: Final = 30.0
@@ -296,7 +305,7 @@ class Client:
         limits, names = option("limits", limits, Limits), option("names", names, Names) or Names()
         self.endpoint = Endpoint.of(parsed, effective, edition(profile, uri), payload_type(message_type), limits)
         self.timeout = finite(timeout)
-        self._addressing = addressing
+        self._addressing = switch("addressing", addressing)
         self._connection = connection_to(connection)
         self._recorder = recorder
         self._port = uri if isinstance(uri, Port) else None
@@ -522,17 +531,19 @@ class Client:
 
         Pending calls fail at once, and calls that wait for a lost connection fail soon after. Returns within `deadline`
         seconds even if the broker does not answer; the remaining destinations end when it does, or with the connection.
+
+        Raises:
+            UsageError: `deadline` is not a finite number, at least 0; nothing is closed then.
         """
-        until = time.monotonic() + deadline
+        until = time.monotonic() + not_negative(deadline, "deadline")
         self._closed = True
         self._connection.unwatch(self._on_state)
         self._give_up_all("the client was closed")
-        self._overdue.close()
         leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
         leaving.start()
-        leaving.join(max(0.0, until - time.monotonic()))
+        leaving.join(left(until))
+        self._overdue.close(left(until))
         self._callbacks.close(time.monotonic())
-
         self._crew.close()
 
     def __enter__(self) -> Self:
@@ -574,6 +585,8 @@ class Client:
         seconds = self.timeout if timeout is None else finite(timeout)
         if expires != "timeout":
             self._check_expiry(expires)
+        if attachments != ():
+            require_attachments(attachments)
         if isinstance(envelope, etree._Element) and not str(envelope.tag).endswith("}Envelope"):
             envelope = wrapped(envelope, version=(self._port and self._port.soap_version) or SoapVersion.SOAP_11)
         return new_content((envelope, soap_action, attachments, seconds, NOTHING, retry_of, expires))

@@ -240,9 +240,9 @@ class OverdueCalls:
         self.next_look = at
         self._deadlines.call_at(at, self._look)
 
-    def close(self) -> None:
-        """End no more calls. Idempotent."""
-        self._deadlines.close()
+    def close(self, timeout: float) -> None:
+        """End no more calls; wait up to `timeout` seconds for those that are ending. Idempotent."""
+        self._deadlines.close(timeout)
 
     def _look(self) -> None:
         self.next_look = inf  # so that a call that is added meanwhile has its own look

@@ -165,7 +165,7 @@ def envelope(
         raise UsageError(f"version must be {' or '.join(repr(str(each)) for each in SoapVersion)}, got {version!r}")
     blocks = list(headers)
     for each in blocks if body is None else [body, *blocks]:
-        if not isinstance(each, etree._Element):
+        if not isinstance(each, etree._Element) or not isinstance(each.tag, str):  # a comment, for example
             raise UsageError(f"body and headers must be lxml elements, got {type(each).__name__}")
     root = wrap(deepcopy(body), SoapVersion(version))
     if blocks:

@@ -46,7 +46,7 @@ from soapjms.service.store.sqlite import SqliteStore
 from soapjms.service.work import Subscription, Work
 from soapjms.service.worker import Worker
 from soapjms.tally import Tally
-from soapjms.validation import at_least_one, connection_to, durable_on, edition, finite, option
+from soapjms.validation import at_least_one, connection_to, durable_on, edition, finite, option, switch
 
 if TYPE_CHECKING:
     from soapjms.service.event_loop import LoopTasks
@@ -239,6 +239,7 @@ class Dispatcher:
         parsed, effective = read_uri(uri, option("properties", properties, Mapping))
         self.destination: Destination = destination_of(parsed, option("names", names, Names) or Names(), effective)
         self._stalled_after, limits = finite(stalled_after, "stalled_after"), option("limits", limits, Limits)
+        strict, transactional = switch("strict", strict), switch("transactional", transactional)
         self.setting = Setting(profile=edition(profile, uri), variants=SUPPORTED, strict=strict, limits=limits)
         self._durable = durable_on(self._connection, self.destination, durable)
         self._workers = 1 if self.destination.kind.is_topic else wanted
@@ -254,8 +255,7 @@ class Dispatcher:
         )
         self._own_store = SqliteStore(store) if isinstance(store, str | Path) else None  # last: it must be closed
         self._store = self._own_store or store_to_use(store)
-        self._pinger = Pinger(connection)
-        self._clock = BrokerClock(connection)
+        self._pinger, self._clock = Pinger(connection), BrokerClock(connection)
         self._worker = Worker(to_run, self.setting, self._committer, self._store, replies, self._clock, deliveries)
         self._subscriptions: list[Subscription] = []
         self._telling, self._told, self._is_started = Lock(), 0, False  # `_told`: subscriptions the observers know

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 from lxml import etree
@@ -22,6 +21,7 @@ from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.wsa import Addressing
 from soapjms.reply import Prepared
 from soapjms.service.store.base import ANY_CLAIM, Claim
+from soapjms.validation import not_negative
 
 if TYPE_CHECKING:
     from soapjms.service.event_loop import LoopTasks
@@ -77,8 +77,7 @@ class Policy:
     def __post_init__(self) -> None:
         if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
             raise UsageError(f"retries must be an integer, at least 0, got {self.retries!r}")
-        if not isinstance(self.pause, int | float) or not isfinite(self.pause) or self.pause < 0:
-            raise UsageError(f"pause must be a finite number of seconds, at least 0, got {self.pause!r}")
+        not_negative(self.pause, "pause")
         for name, value, kind in (("then", self.then, FailureRule), ("unfinished", self.unfinished, UnfinishedRule)):
             if value not in list(kind):
                 raise UsageError(f"{name} must be one of {', '.join(kind)}, got {value!r}")

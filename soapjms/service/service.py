@@ -12,6 +12,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.security import Verify
 from soapjms.service.operations import Middleware, OperationRoute, Operations, Required
 from soapjms.service.request import DEFAULT, Policy
+from soapjms.validation import string_or_none
 
 if TYPE_CHECKING:
     from soapjms.codegen.contract import ServiceInterface
@@ -108,6 +109,7 @@ class Service(Operations):
         """
         if not isinstance(name, str):
             raise UsageError(f"operation must be given the name of an element, got {name!r}: @service.operation(NAME)")
+        action, reply_action = string_or_none("action", action), string_or_none("reply_action", reply_action)
         given = name
         try:
             name = etree.QName(given.removeprefix("{}")).text

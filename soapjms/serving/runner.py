@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +36,7 @@ from soapjms.destinations import connect_url
 from soapjms.observing import Health, Observer
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import DEFAULT_PROFILE, Profile, ProfileName
-from soapjms.protocol.text import reason_of
+from soapjms.protocol.text import reason_of, with_article
 from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Port
 from soapjms.security import Verify
@@ -43,6 +44,7 @@ from soapjms.service.dispatcher import Dispatcher
 from soapjms.service.operations import Middleware, Operations
 from soapjms.service.store.sqlite import SqliteStore
 from soapjms.serving.status_page import START_TIMEOUT, library
+from soapjms.validation import at_least_one, finite, not_negative, switch
 from soapjms.wsdl import read_wsdl
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -151,6 +153,9 @@ class ServeOptions:
         metrics: HOST:PORT to listen at for Prometheus's GET /metrics; may be the same as `health`, None for no page.
         start_timeout: seconds after which one of several processes that does not serve yet counts as hung; default 120.
         traces: trace requests with OpenTelemetry, which the target's module sets up; by default no.
+
+    Raises:
+        UsageError: an option has another type or is out of range, or cannot be given to several processes.
     """
 
     target: str | Operations
@@ -183,6 +188,39 @@ class ServeOptions:
     metrics: str | None = None
     start_timeout: float = START_TIMEOUT
     traces: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.target, str | Operations):
+            raise UsageError(f"target must be a soapjms.Service, or MODULE:NAME of one, got {self.target!r}")
+        if not isinstance(self.connection, str):
+            raise UsageError(f"connection must be the URL of the broker, got {with_article(type(self.connection))}")
+        for name in ("processes", "workers", "prefetch", "max_deliveries"):
+            at_least_one(name, getattr(self, name))
+        for name in ("lease", "transaction_timeout", "stalled_after", "start_timeout"):
+            finite(getattr(self, name), name)
+        not_negative(self.grace, "grace")
+        for name in ("transactions", "traces"):
+            switch(name, getattr(self, name))
+        for name in ("allow", "reply_topic", "reply_queue", "middleware"):
+            if isinstance(given := getattr(self, name), str) or not isinstance(given, Collection):
+                raise UsageError(f"{name} must be a tuple, got {given!r}")
+        if self.processes > 1:
+            self._check_for_several()
+
+    def _check_for_several(self) -> None:
+        """Check that another process can be given the options."""
+        if not isinstance(self.target, str):
+            raise UsageError(
+                f"target must be MODULE:NAME for several processes, each of which imports it, got {self.target!r}"
+            )
+        for name, given in [("verify", self.verify), *(("middleware", each) for each in self.middleware)]:
+            try:
+                pickle.dumps(given)
+            except Exception as error:  # whatever the object's own functions raise
+                raise UsageError(
+                    f"{name} must be MODULE:NAME, or a function that can be imported, for several processes, got "
+                    f"{given!r}: {error}"
+                ) from error
 
 
 def run(options: ServeOptions, stop: Event, report: Report, announce: Announce = log_announcement) -> bool:

@@ -211,24 +211,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
-        refusal = self.server.guard(query, self.headers)
-        if refusal is not None:
-            self.send_error(*refusal)
-            return
-        answer = self.server.answers.get(path)
-        if answer is None:
-            self.send_error(HTTPStatus.NOT_FOUND, f"the paths here are {' and '.join(self.server.answers)}")
-            return
         held = self.server.held[self.connection]
         self.server.room.works(held)
         try:
-            told = answer().encoded(self.headers.get("Accept-Encoding", ""))
+            told = self._told(path, query)
         except Exception:
             events.PAGE_FAILED.log(path)
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
         finally:
             self.server.room.waits(held)
+        if isinstance(told, Refusal):
+            self.send_error(*told)
+            return
         self.send_response(told.status)
         self.send_header("Content-Type", told.content_type)
         if isinstance(told.body, bytes):
@@ -239,6 +234,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self._send(told.body, held)
+
+    def _told(self, path: str, query: str) -> StatusResponse | Refusal:
+        """Return the answer at a path, or why there is none."""
+        refusal = self.server.guard(query, self.headers)
+        if refusal is not None:
+            return refusal
+        answer = self.server.answers.get(path)
+        if answer is None:
+            return Refusal(HTTPStatus.NOT_FOUND, f"the paths here are {' and '.join(self.server.answers)}")
+        return answer().encoded(self.headers.get("Accept-Encoding", ""))
 
     do_HEAD = do_GET  # noqa: N815 - the library's name
 

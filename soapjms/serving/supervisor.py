@@ -68,10 +68,6 @@ def serve(
         UsageError: the options are wrong; trying again cannot help.
         BrokerError, StoreError: with one process, the broker or the store cannot be reached; several try again.
     """
-    if options.processes > 1 and not isinstance(options.target, str):
-        raise UsageError(
-            f"target must be MODULE:NAME for several processes, each of which imports it, got {options.target!r}"
-        )
     board = Board(options.start_timeout)
     with ExitStack() as stack:
         metrics = None if options.metrics is None else stack.enter_context(measuring(options.processes, board.hung))

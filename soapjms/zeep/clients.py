@@ -34,7 +34,16 @@ from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Auto, Profile, ProfileName
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
-from soapjms.validation import PayloadTypeName, connection_to, edition, finite, option, payload_type
+from soapjms.validation import (
+    PayloadTypeName,
+    connection_to,
+    edition,
+    finite,
+    not_negative,
+    option,
+    payload_type,
+    switch,
+)
 from soapjms.zeep.errors import failure
 
 
@@ -104,7 +113,7 @@ class ClientEndpoints:
         self.operation_timeout = finite(operation_timeout)
         self._profile = None if profile == AUTO else edition(profile, "")
         self._middleware = middleware_given(middleware)
-        self.addressing = addressing
+        self.addressing = switch("addressing", addressing)
         self._is_async = any(map(is_coroutine, self._middleware))
         self._options = {
             "middleware": () if self._is_async else self._middleware,
@@ -233,7 +242,7 @@ class ClientEndpoints:
 
         Idempotent. See `soapjms.Client.close`.
         """
-        until = monotonic() + deadline
+        until = monotonic() + not_negative(deadline, "deadline")
         with self._lock:
             self._closed = True
             clients = list(self._clients.values())

@@ -470,6 +470,16 @@ class TestMetrics:
             assert asked(page.port, "/metrics") == (500, None)
             assert asked(page.port, "/live") == (200, {})
 
+    def test_a_guard_that_fails(self, caplog: pytest.LogCaptureFixture) -> None:
+        """It lets nobody in, is answered as an error of the page, and logged."""
+
+        def guard(query: str, headers: object) -> None:
+            raise ZeroDivisionError("broken")
+
+        with StatusPage("127.0.0.1:0", {"/live": lambda: StatusResponse("text/plain", b"")}, guard) as page:
+            assert asked(page.port, "/live") == (500, None)
+        assert "ZeroDivisionError: broken" in caplog.text
+
     def test_no_address(self) -> None:
         """An address that is none is refused before anything begins."""
         done = run("bank:service", *EMBEDDED, "--metrics", "here")

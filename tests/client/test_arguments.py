@@ -18,6 +18,7 @@ from calling_kit import (
     greeter,
     take_one,
 )
+from lxml import etree
 
 import soapjms
 from brokers import (
@@ -101,6 +102,38 @@ class TestClient(Peers):
         for make in (*makers, lambda _, __, **options: JmsTransport(connection, **options)):
             with pytest.raises(UsageError, match=says):
                 make(connection, URI, **{option: value})
+
+    @pytest.mark.parametrize("wrong", ["no", 1, None])
+    def test_addressing(self, connection: Connection, wrong: Any) -> None:
+        """It is on or off; nothing else counts as on."""
+        for make in (Client, AsyncClient, lambda *_, **options: JmsTransport(connection, **options)):
+            with pytest.raises(UsageError, match="addressing must be True or False, got"):
+                make(connection, URI, addressing=wrong)
+
+    @pytest.mark.parametrize("wrong", [etree.Comment("x"), etree.ProcessingInstruction("x"), etree.Entity("x")])
+    def test_what_is_no_element(self, client: Client, broker: Broker, wrong: Any) -> None:
+        """A comment is no content of an envelope."""
+        for way in (client.call, client.submit, client.send):
+            with pytest.raises(UsageError, match="body and headers must be lxml elements, got _"):
+                way(wrong)
+        assert broker.depth(GREETER) == 0
+
+    @pytest.mark.parametrize("wrong", [None, {}, b"x"])
+    def test_no_attachments(self, client: Client, broker: Broker, wrong: Any) -> None:
+        """They are a list, be it an empty one."""
+        for way in (client.call, client.submit, client.send):
+            with pytest.raises(UsageError, match=r"attachments must be a list of soapjms\.Attachment, got"):
+                way(envelope(), attachments=wrong)
+        assert broker.depth(GREETER) == 0
+        client.send(envelope(), attachments=[])
+
+    @pytest.mark.parametrize("deadline", ["x", float("nan"), float("inf"), -1, None, True])
+    def test_deadline(self, connection: Connection, client: Client, deadline: Any) -> None:
+        """That of `close` is a number of seconds; 0 is one."""
+        for each in (client, JmsTransport(connection)):
+            with pytest.raises(UsageError, match="deadline must be a finite number of seconds, at least 0, got"):
+                each.close(deadline)
+            each.close(0)
 
     @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e300, "3", None, True])
     def test_timeout(self, connection: Connection, client: Client, timeout: Any) -> None:
@@ -249,6 +282,13 @@ class TestDispatcher(Peers):
         """At least one worker."""
         with pytest.raises(UsageError, match="must be an integer of at least 1, got "):
             Dispatcher(other, URI, greeter(), workers=workers)
+
+    @pytest.mark.parametrize("option", ["strict", "transactional"])
+    @pytest.mark.parametrize("wrong", ["no", 0, None])
+    def test_switches(self, other: Connection, option: str, wrong: Any) -> None:
+        """They are on or off; nothing else counts as either."""
+        with pytest.raises(UsageError, match=f"{option} must be True or False, got {wrong!r}"):
+            Dispatcher(other, URI, greeter(), **{option: wrong})
 
     @pytest.mark.parametrize("service", [None, lambda request: None, Service, {}])
     def test_service(self, other: Connection, service: Any) -> None:

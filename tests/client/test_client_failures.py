@@ -41,6 +41,7 @@ from brokers import (
 )
 from brokers.embedded import Broker
 from soapjms import CallFailedError, CallTimeoutError, Client, UsageError
+from soapjms.observing import Begun, Ended, Observation, Observer
 from soapjms.protocol import names
 from soapjms.protocol.record import Direction
 
@@ -209,6 +210,26 @@ class TestFailures(Peers):
             with pytest.raises(UsageError, match="the client is closed"):
                 function(envelope())
         take_one(connection, GREETER)
+
+    def test_closed_while_an_observer_blocks(self, connection: Connection) -> None:
+        """`close` returns within its deadline, whatever an observer does that is told of a timeout."""
+        told, go_on = Event(), Event()
+
+        class Slow(Observer, Observation):
+            def begun(self, begun: Begun) -> Observation:
+                return self
+
+            def ended(self, ended: Ended) -> None:
+                told.set()
+                go_on.wait(PATIENCE)
+
+        client = Client(connection, URI, observer=Slow())
+        client.submit(envelope(), timeout=0.02)
+        assert told.wait(PATIENCE)
+        began = time.monotonic()
+        client.close(0.05)
+        assert time.monotonic() - began < PATIENCE / 2
+        go_on.set()
 
     def test_closed_by_a_callback(self, connection: Connection, other: Connection) -> None:
         """A callback may close the client that it runs on; others under way fail."""

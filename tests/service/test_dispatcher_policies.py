@@ -294,6 +294,8 @@ class TestPolicies(Kit):
         ({"pause": -1}, "pause must be a finite number of seconds, at least 0, got -1"),
         ({"pause": float("nan")}, "pause must be .* got nan"),
         ({"pause": "1"}, "pause must be .* got '1'"),
+        ({"pause": True}, "pause must be .* got True"),
+        ({"pause": 10**400}, "pause must be .* got 1000"),
         ({"then": "drop"}, "then must be one of fault, dead-letter, got 'drop'"),
         ({"unfinished": "drop"}, "unfinished must be one of rerun, fault, got 'drop'"),
     ],

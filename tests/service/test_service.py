@@ -103,6 +103,27 @@ class TestRegistering:
         with pytest.raises(UsageError, match=r"roles must be a list of strings, got "):
             Service(roles=given)
 
+    @pytest.mark.parametrize("argument", ["action", "reply_action"])
+    def test_no_action(self, argument: str) -> None:
+        """An action is a string."""
+        with pytest.raises(UsageError, match=f"{argument} must be a string, or None, got 5"):
+            Service().operation(GREET, **{argument: 5})  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            ({"attachments": None}, r"attachments must be a list of soapjms\.Attachment, got None"),
+            ({"attachments": ["x"]}, r"attachments must be a list of soapjms\.Attachment, got \['x'\]"),
+            ({"headers": None}, "headers must be a list of elements, got None"),
+            ({"headers": "x"}, "headers must be a list of elements, got 'x'"),
+            ({"properties": None}, "properties must be a mapping of names to values, got None"),
+        ],
+    )
+    def test_no_reply(self, given: Any, says: str) -> None:
+        """A reply is refused where it is made."""
+        with pytest.raises(UsageError, match=says):
+            Reply(None, **given)
+
 
 class TestRequest:
     """What a function gets."""

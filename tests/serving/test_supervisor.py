@@ -185,6 +185,38 @@ def test_what_makes_no_sense(processes: int, monkeypatch: pytest.MonkeyPatch) ->
         serve(ServeOptions(target="bank:nobody", connection="embedded:", uri=URI, processes=processes), Event())
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"processes": 0}, "processes must be an integer of at least 1, got 0"),
+        ({"processes": -1}, "processes must be an integer of at least 1"),
+        ({"processes": "2"}, "processes must be an integer of at least 1, got '2'"),
+        ({"workers": 0}, "workers must be an integer of at least 1"),
+        ({"prefetch": 1.5}, "prefetch must be an integer of at least 1"),
+        ({"max_deliveries": None}, "max_deliveries must be an integer of at least 1"),
+        ({"grace": "x"}, "grace must be a finite number of seconds, at least 0, got 'x'"),
+        ({"grace": -1}, "grace must be a finite number"),
+        ({"start_timeout": "x"}, "start_timeout must be a positive, finite number of seconds"),
+        ({"stalled_after": 0}, "stalled_after must be a positive"),
+        ({"lease": -1}, "lease must be a positive"),
+        ({"transaction_timeout": float("nan")}, "transaction_timeout must be a positive"),
+        ({"transactions": "no"}, "transactions must be True or False, got 'no'"),
+        ({"traces": 1}, "traces must be True or False"),
+        ({"target": 5}, r"target must be a soapjms\.Service, or MODULE:NAME of one, got 5"),
+        ({"connection": b"embedded:"}, "connection must be the URL of the broker, got a bytes"),
+        ({"middleware": "a:b"}, "middleware must be a tuple, got 'a:b'"),
+        ({"reply_queue": "answers"}, "reply_queue must be a tuple"),
+        ({"processes": 2, "verify": lambda request, security: "me"}, "verify must be MODULE:NAME, or a function that"),
+        ({"processes": 2, "middleware": [lambda request, call_next: None]}, "middleware must be MODULE:NAME, or a fun"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], says: str) -> None:
+    """They are refused when the options are made, before anything is served."""
+    given: dict[str, Any] = {"target": "bank:service", "connection": "embedded:", "uri": URI, **options}
+    with pytest.raises(UsageError, match=says):
+        ServeOptions(**given)
+
+
 def test_several_processes_import_the_service() -> None:
     """A service of the program's own is not another process's."""
     with pytest.raises(UsageError, match=r"target must be MODULE:NAME for several processes.*got <soapjms.*Service"):

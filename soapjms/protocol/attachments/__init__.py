@@ -5,7 +5,14 @@
 Spec: SOAP/JMS 2.4; SOAP Messages with Attachments; MTOM; XOP; RFC 2045, 2046, 2387, 2392.
 """
 
-from soapjms.protocol.attachments.package import Attachment, Content, ReadsBytes, optimize, packaged
+from soapjms.protocol.attachments.package import (
+    Attachment,
+    Content,
+    ReadsBytes,
+    optimize,
+    packaged,
+    require_attachments,
+)
 from soapjms.protocol.attachments.parts import XOP_INCLUDE, Attachments, Multipart, Part, read_multipart
 
 __all__ = [
@@ -19,4 +26,5 @@ __all__ = [
     "optimize",
     "packaged",
     "read_multipart",
+    "require_attachments",
 ]

@@ -30,6 +30,7 @@ from soapjms.service.operations import (
 from soapjms.service.request import DEFAULT, Policy, Request
 from soapjms.service.typed.signature import ATTACHMENTS, HEADERS, REQUEST, Signature, signature_of
 from soapjms.service.typed.values import element_with, header_names, read_values, reply_with
+from soapjms.validation import string_or_none
 from soapjms.wsdl import add_jms_port, move_jms_port
 from soapjms.zeep.attachments import apart
 from soapjms.zeep.description import PortDescription, element_of, refuse_unserved
@@ -197,6 +198,7 @@ class TypedService(Operations):
             UsageError: the WSDL has no such operation, it has a function already, or the function does not fit the
                 WSDL.
         """
+        string_or_none("reply_action", reply_action)
         if action is not None:
             raise UsageError(f"action must be None, as the WSDL gives the action of {name!r}, got {action!r}")
         found = self._described.operations.get(name) if isinstance(name, str) else None
