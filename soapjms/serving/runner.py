@@ -203,7 +203,7 @@ class ServeOptions:
             switch(name, getattr(self, name))
         for name in ("allow", "reply_topic", "reply_queue", "middleware"):
             if isinstance(given := getattr(self, name), str) or not isinstance(given, Collection):
-                raise UsageError(f"{name} must be a tuple, got {given!r}")
+                raise UsageError(f"{name} must be a tuple or list, got {given!r}")
         if self.processes > 1:
             self._check_for_several()
 

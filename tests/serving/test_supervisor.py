@@ -204,7 +204,7 @@ def test_what_makes_no_sense(processes: int, monkeypatch: pytest.MonkeyPatch) ->
         ({"traces": 1}, "traces must be True or False"),
         ({"target": 5}, r"target must be a soapjms\.Service, or MODULE:NAME of one, got 5"),
         ({"connection": b"embedded:"}, "connection must be the URL of the broker, got a bytes"),
-        ({"middleware": "a:b"}, "middleware must be a tuple, got 'a:b'"),
+        ({"middleware": "a:b"}, "middleware must be a tuple or list, got 'a:b'"),
         ({"reply_queue": "answers"}, "reply_queue must be a tuple"),
         ({"processes": 2, "verify": lambda request, security: "me"}, "verify must be MODULE:NAME, or a function that"),
         ({"processes": 2, "middleware": [lambda request, call_next: None]}, "middleware must be MODULE:NAME, or a fun"),
