@@ -324,15 +324,16 @@ def _element_rule(name: str) -> MaskRule:
     # An end tag within CDATA, a comment or a processing instruction does not count.
     apart = [rb"<!\[CDATA\[.*?(?:\]\]>|\Z)", rb"<!--.*?(?:-->|\Z)", rb"<\?.*?(?:\?>|\Z)"]
     content = rb"(?:[^<]++|" + rb"|".join(apart) + rb"|<(?!/" + tag + rb"\s*>))*+"
-    pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>)" + content + rb"|" + _escaped_element(tag)
+    pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>)" + content + rb"|" + _escaped_element(name)
     flags = re.DOTALL | (re.IGNORECASE if name in ALWAYS else re.NOFLAG)
     needles = {wide: re.compile(re.escape(name.encode(wide.codec)), re.IGNORECASE) for wide in WIDE}
     return MaskRule(f"element {name}", re.compile(pattern, flags), rb"\1\2" + HIDDEN, name.encode().lower(), needles)
 
 
-def _escaped_element(tag: bytes) -> bytes:
+def _escaped_element(name: str) -> bytes:
     """Return the pattern of an element in a document that is the text of another one, its tags escaped."""
     begin, end = rb"&(?:amp;)*+(?:lt|#0*60|#[xX]0*3[cC]);", rb"(?:>|&(?:amp;)*+(?:gt|#0*62|#[xX]0*3[eE]);)"
+    tag = rb"(?:[^\s<>/:&;]+:)?" + re.escape(name).encode()
     within = rb"(?:\s(?:(?!" + begin + rb"|" + end + rb")[^<])*+)?(?<!/)"
     return rb"(" + begin + tag + within + end + rb")(?:(?!" + begin + rb"/" + tag + rb"\s*+" + end + rb")[^<])*+"
 
