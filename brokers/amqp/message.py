@@ -19,8 +19,8 @@ import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache
-from operator import itemgetter
+from functools import lru_cache, partial
+from operator import index, itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
@@ -79,8 +79,6 @@ NO_PREFIX: Final = "ID:AMQP_NO_PREFIX:"
 STRING: Final = "ID:AMQP_STRING:"
 
 DECODERS: Final[Mapping[str, Callable[[str], object]]] = {
-    NO_PREFIX: str,
-    STRING: str,
     "ID:AMQP_ULONG:": lambda text: _ulong(text),
     "ID:AMQP_UUID:": UUID,
     "ID:AMQP_BINARY:": bytes.fromhex,
@@ -88,15 +86,20 @@ DECODERS: Final[Mapping[str, Callable[[str], object]]] = {
 
 
 def to_wire(text: str) -> object:
-    """Return an id for the wire: in the type that its prefix names if it is valid in that type, otherwise as text."""
+    """Return an id for the wire: in the type that its prefix names if it is the text of that value, otherwise as text.
+
+    Two ids that differ, such as `ID:AMQP_ULONG:7` and `ID:AMQP_ULONG:07`, differ on the wire too.
+    """
     if not text.startswith(ENCODED):
         return text
+    for prefix in (NO_PREFIX, STRING):
+        if text.startswith(prefix):
+            return text.removeprefix(prefix)
     for prefix, decoder in DECODERS.items():
         if text.startswith(prefix):
-            try:
-                return decoder(text.removeprefix(prefix))
-            except ValueError:  # it only looks like an encoded id
-                return text
+            with suppress(ValueError):  # it only looks like an encoded id
+                value = decoder(text.removeprefix(prefix))
+                return value if correlation_id_of(value) == text else text
     return text
 
 
@@ -137,16 +140,20 @@ class TypedValue(NamedTuple):
 
 
 TO_AMQP: Final[Mapping[PropertyType, Callable[[Any], object]]] = {
-    PropertyType.BOOLEAN: bool,
-    PropertyType.BYTE: byte,
-    PropertyType.SHORT: short,
-    PropertyType.INT: int32,
-    PropertyType.LONG: int,
+    PropertyType.BOOLEAN: int.__bool__,
+    PropertyType.BYTE: lambda value: byte(index(value)),
+    PropertyType.SHORT: lambda value: short(index(value)),
+    PropertyType.INT: lambda value: int32(index(value)),
+    PropertyType.LONG: index,
     PropertyType.FLOAT: float32,
     PropertyType.DOUBLE: float,
-    PropertyType.STRING: str,
-    PropertyType.BYTES: b64decode,
+    PropertyType.STRING: str.__str__,
+    PropertyType.BYTES: partial(b64decode, validate=True),
 }
+"""What makes the AMQP value of each JMS type; it raises an error for a value of another type, and changes none."""
+
+UNCARRIED: Final = (*WRONG, AttributeError, OverflowError, TypeError)
+"""Exceptions from encoding values that no message can have."""
 
 FROM_AMQP: Final[Mapping[type, Callable[[Any], TypedValue]]] = {
     type(None): lambda value: TypedValue(PropertyType.STRING, None),
@@ -176,9 +183,12 @@ def to_amqp(kind: PropertyType, value: PropertyValue) -> object:
     """Return a value that proton encodes in the AMQP type for a JMS type.
 
     Raises:
-        ValueError: octets are not valid base64.
+        UsageError: there is no such type, it has no such value, or octets are not valid base64.
     """
-    return None if value is None else TO_AMQP[kind](value)
+    try:
+        return None if value is None else TO_AMQP[kind](value)
+    except UNCARRIED as error:
+        raise UsageError(f"AMQP cannot carry {value!r:.100} as a JMS {kind}: {error}") from error
 
 
 def from_amqp(value: object) -> TypedValue | None:
@@ -276,7 +286,7 @@ def to_amqp_message(message: Message, dialect: AmqpDialect = PLAIN, *, with_head
 
     Raises:
         UsageError: the message has no destination (or one without name and address), an unknown type, a body that does
-            not fit its type, or text that UTF-8 cannot encode.
+            not fit its type, a property that does not fit its own, or text that UTF-8 cannot encode.
     """
     stamp = message.message_id, message.timestamp
     return _plain_message(message, *stamp, dialect, with_header=with_header) or _any_message(
@@ -329,7 +339,7 @@ def _plain_message(
                 *encode_data(body),
             )
         )
-    except WRONG:
+    except UNCARRIED:
         return None
 
 
@@ -342,6 +352,8 @@ def _encoded_addresses(
     Raises:
         ValueError: a destination has neither name nor address, or it is long, as are few.
     """
+    if subject is not None and type(subject) is not str:
+        raise ValueError("the type of a message is text")
     fields = [None, spell(destination, dialect), subject, None if reply_to is None else spell(reply_to, dialect)]
     octets = b"".join([WRITERS[type(each)](each) for each in fields])
     if len(octets) > MAX_REPEATED_OCTETS:
@@ -418,6 +430,16 @@ def _entry(entry: Property) -> bytes:
 
 def _any_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -> bytes:
     """Return the octets of a message, section by section. Raises UsageError as `to_amqp_message` does."""
+    try:
+        return b"".join(_sections(message, dialect, with_header=with_header))
+    except UsageError:
+        raise
+    except UNCARRIED as error:
+        raise UsageError(f"AMQP cannot carry this message: {error}") from error
+
+
+def _sections(message: Message, dialect: AmqpDialect, *, with_header: bool) -> Pieces:
+    """Return the octets of the sections of a message. Raises UNCARRIED."""
     if message.destination is None:
         raise UsageError("the message has no destination")
     if message.message_type not in MESSAGE_TYPES:
@@ -435,10 +457,15 @@ def _any_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -
             ),
         ),
     ]
-    application = {name: to_amqp(kind, value) for name, kind, value in message.properties if name not in IN_SECTIONS}
+    application = _map_of(each for each in message.properties if each.name not in IN_SECTIONS)
     if application:
         pieces.append(encode(AmqpSection.APPLICATION_PROPERTIES, application))
-    return b"".join(pieces + _body(message))
+    return pieces + _body(message)
+
+
+def _map_of(entries: Iterable[Property]) -> dict[str, object]:
+    """Return properties, or the entries of a map, for proton. Raises TypeError if a name is not text."""
+    return {str.__str__(name): to_amqp(kind, value) for name, kind, value in entries}
 
 
 def _header(message: Message, timestamp: int | None) -> bytes:
@@ -492,7 +519,7 @@ def _properties(message: Message, to: str, dialect: AmqpDialect, expiration: int
         None if message.message_id is None else to_wire(message.message_id),
         None if user is None else _user_id(user),
         to,
-        message.type,
+        None if message.type is None else str.__str__(message.type),
         None if message.reply_to is None else spell(message.reply_to, dialect),
         None if message.correlation_id is None else to_wire(message.correlation_id),
         CONTENT_TYPES.get(message.message_type),
@@ -526,7 +553,7 @@ def _body(message: Message) -> Pieces:
         case MessageType.TEXT, str() as text:
             return [encode(AmqpSection.VALUE, text)]
         case MessageType.MAP, Properties() as entries:
-            return [encode(AmqpSection.VALUE, {name: to_amqp(kind, value) for name, kind, value in entries})]
+            return [encode(AmqpSection.VALUE, _map_of(entries))]
         case MessageType.STREAM, tuple() as elements if not isinstance(elements, Properties):
             return [encode(AmqpSection.SEQUENCE, [to_amqp(kind, value) for kind, value in elements])]
     raise UsageError(f"the body of a message of type {message.message_type} cannot be {type(message.body).__name__}")
@@ -943,7 +970,7 @@ def _destination(
 
 def _id_of_sender(application: Mapping[Any, Any], dialect: AmqpDialect) -> str | None:
     value = None if dialect.id_property is None else application.get(dialect.id_property)
-    return value if isinstance(value, str) and value.startswith(JMS_PREFIX) else None
+    return str(value) if isinstance(value, str) and value.startswith(JMS_PREFIX) else None
 
 
 def _jms_properties(stated: list[Any], application: Mapping[Any, Any], hidden: str | None) -> list[Property]:
@@ -953,9 +980,9 @@ def _jms_properties(stated: list[Any], application: Mapping[Any, Any], hidden: s
         if not isinstance(name, str) or name in IN_SECTIONS or name == hidden:
             continue
         if type(value) is str:
-            found.append(new_property((name, text, value)))
+            found.append(new_property((str(name), text, value)))  # some clients send names as symbols
         elif (typed := from_amqp(value)) is not None and typed.type is not octets:
-            found.append(new_property((name, *typed)))
+            found.append(new_property((str(name), *typed)))
     user, group, sequence = stated[1], _text(stated[10]), _number(stated[11], UINTS)
     if isinstance(user, bytes):
         found.append(Property(USER, PropertyType.STRING, user.decode("utf-8", "replace")))
@@ -1030,7 +1057,7 @@ def _map_body(value: Mapping[Any, Any]) -> tuple[MessageType, Body] | None:
     entries = {name: from_amqp(each) for name, each in value.items()}
     if not all(isinstance(name, str) for name in entries) or None in entries.values():
         return None
-    return MessageType.MAP, Properties(Property(name, *each) for name, each in entries.items() if each is not None)
+    return MessageType.MAP, Properties(Property(str(name), *each) for name, each in entries.items() if each is not None)
 
 
 _READERS: Final[

@@ -25,6 +25,7 @@ from brokers import (
     Properties,
     Property,
     PropertyType,
+    UsageError,
     properties,
     queue,
     topic,
@@ -36,7 +37,7 @@ from brokers.amqp.message import IN_SECTIONS, from_amqp_message, to_amqp_message
 from brokers.amqp.sections import AmqpSection, encode
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
-NAMES = TEXTS.filter(lambda name: bool(name) and "://" not in name)
+NAMES = TEXTS.filter(lambda name: bool(name) and "://" not in name and "\0" not in name)
 BITS = {PropertyType.BYTE: 8, PropertyType.SHORT: 16, PropertyType.INT: 32, PropertyType.LONG: 64}
 SCALARS = st.one_of(
     st.tuples(st.just(PropertyType.BOOLEAN), st.booleans()),
@@ -393,6 +394,28 @@ def test_ids_of_every_type(wire: Any, as_message_id: str, as_correlation_id: str
 
 
 @pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ID:AMQP_ULONG:7", "ID:AMQP_ULONG:07"),
+        ("ID:AMQP_BINARY:ABCD", "ID:AMQP_BINARY:abcd"),
+        ("ID:AMQP_BINARY:ABCD", "ID:AMQP_BINARY:AB CD"),
+        (f"ID:AMQP_UUID:{UUID(int=7)}", f"ID:AMQP_UUID:{{{UUID(int=7)}}}"),
+    ],
+)
+def test_ids_that_differ_do_so_on_the_wire(one: str, other: str) -> None:
+    """What is not the text of a value is sent as it is, so that no id becomes another one's."""
+    assert ids.to_wire(other) == other != ids.to_wire(one)
+
+
+def test_names_that_are_symbols() -> None:
+    """A message is made of Python's own types, so that it can be unpickled without proton."""
+    octets = encode(AmqpSection.APPLICATION_PROPERTIES, {symbol("a"): "x", symbol("b"): True})
+    received = arrived(octets + encode(AmqpSection.VALUE, {symbol("k"): "v"}))
+    assert received == replace(received, properties=properties({"a": "x", "b": True}), body=properties({"k": "v"}))
+    assert b"proton" not in pickle.dumps(received)
+
+
+@pytest.mark.parametrize(
     "text", ["ID:AMQP_ULONG:x", "ID:AMQP_ULONG:18446744073709551616", "ID:AMQP_UUID:1", "ID:AMQP_BINARY:0", "ID:AMQP_"]
 )
 def test_id_that_only_looks_encoded_is_text(text: str) -> None:
@@ -455,13 +478,43 @@ def test_broker_that_is_not_known() -> None:
         ({"correlation_id": "\ud800"}, "surrogates"),
         ({"expiration": 2**70, "timestamp": 0}, "AMQP cannot carry"),
         ({"properties": properties({"JMSXGroupSeq": "first"})}, "JMSXGroupSeq"),
+        *(
+            ({"properties": Properties([Property("a", PropertyType(kind), wrong)])}, f"as a JMS {kind}")
+            for kind, wrong in (
+                ("int", "abc"),
+                ("int", 1.5),
+                ("boolean", "false"),
+                ("string", ["x"]),
+                ("double", 1 << 2000),
+            )
+        ),
+        ({"properties": Properties([Property("a", "blob", 1)])}, "as a JMS blob"),  # type: ignore[arg-type]
+        ({"properties": Properties([Property(None, PropertyType.INT, 1)])}, "AMQP cannot"),  # type: ignore[arg-type]
+        ({"properties": None}, "AMQP cannot carry"),
+        *(
+            (
+                {"message_type": MessageType.MAP, "body": Properties([Property("a", PropertyType.BYTES, wrong)])},
+                "as a JMS bytes",
+            )
+            for wrong in ("***", "\u00e9", "YQ")
+        ),
+        *(({field: 5}, "AMQP cannot carry") for field in ("message_id", "correlation_id", "type")),
+        ({"destination": queue(5)}, "AMQP cannot carry"),  # type: ignore[arg-type]
+        ({"destination": queue("a\0b")}, "must not hold NUL"),
+        ({"reply_to": queue("a" * 2049)}, "at most 2048 characters, got 2049"),
     ],
 )
-def test_message_that_amqp_cannot_carry_is_refused(changes: dict[str, Any], complaint: str) -> None:
-    """The caller's mistake is an exception that names it."""
-    fields: dict[str, Any] = {"message_type": MessageType.TEXT, "body": "x", "destination": queue("q")}
-    with pytest.raises(ValueError, match=complaint):
-        to_amqp_message(Message(**(fields | changes)))
+@pytest.mark.parametrize("body", [{}, {"message_type": MessageType.BYTES, "body": b"x"}])
+def test_message_that_amqp_cannot_carry_is_refused(
+    changes: dict[str, Any], complaint: str, body: dict[str, Any]
+) -> None:
+    """The caller's mistake is an exception that names it, in messages of either kind."""
+    fields: dict[str, Any] = {"message_type": MessageType.TEXT, "body": "x", "destination": queue("q")} | body
+    if "message_type" in changes:
+        fields |= {"body": "x"}
+    if changes != {"properties": None} or not body:
+        with pytest.raises(UsageError, match=complaint):
+            to_amqp_message(Message(**(fields | changes)))
 
 
 @given(st.binary())
