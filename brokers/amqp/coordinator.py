@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from proton import Condition, Described, Receiver, Sender, Terminus, ulong
 
 from brokers.amqp.engine import AmqpEngine, AmqpLink
-from brokers.amqp.outcomes import failure_of, final_outcome, refusal
+from brokers.amqp.outcomes import NOT_ALLOWED, failure_of, final_outcome, refusal, text_of
 from brokers.amqp.sections import AmqpSection, encode
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.transfers import Transfer, declared_transaction, send, settle, was_accepted, wrapped
@@ -23,6 +23,9 @@ from brokers.errors import BrokerError, SendFailedError, UnsupportedError
 DECLARE: Final = 0x31
 DISCHARGE: Final = 0x32
 LOCAL: Final = "amqp:local-transactions"
+
+LACKING: Final = frozenset({"amqp:not-found", "amqp:not-implemented", NOT_ALLOWED})
+"""Conditions of a broker that has no transactions, or none for this user, as long as the connection lasts."""
 
 FRESH_SECONDS: Final = 10.0
 """Time for which a transaction declared in advance is kept, in seconds; brokers end unused ones."""
@@ -37,7 +40,7 @@ Tell: TypeAlias = Callable[[bytes | None, BrokerError | None], None]
 class Coordinator(AmqpLink):
     """The link to the broker's transaction coordinator.
 
-    It is attached on first use; a broker without transactions refuses it.
+    It is attached on first use, and again after it has ended; a broker without transactions refuses it.
     """
 
     def __init__(self, engine: AmqpEngine) -> None:
@@ -156,9 +159,12 @@ class Coordinator(AmqpLink):
         was_open, self._is_open, self._link = self._is_open, False, None
         self._begun -= self._spare is not None
         self._spare = None
-        error: BrokerError = refusal(condition, "the broker ended its transactions")
-        if not was_open:
-            error = self._refusal = UnsupportedError(f"the broker has no transactions: {error}")
+        if was_open:
+            error: BrokerError = refusal(condition, "the broker ended its transactions")
+        elif condition is None or condition.name in LACKING:
+            error = self._refusal = UnsupportedError(f"the broker has no transactions: {text_of(condition)}")
+        else:  # it may have them later
+            error = refusal(condition, "the broker refused to begin transactions")
         self._fail(error)
 
     def lost(self, error: BrokerError) -> None:

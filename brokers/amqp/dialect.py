@@ -31,7 +31,6 @@ class AmqpDialect:
             temporary queue that is gone has one, Artemis creates a permanent queue of that name.)
         id_property: property with the sender's JMSMessageID in messages that came by another protocol; None if the
             broker sets none.
-        selectors: a consumer may have a selector.
         tells_gone: a message to a temporary destination that is gone is refused; otherwise it is lost.
         returns_rejected: a rejected message is delivered again at once, up to the limit of its queue; so rejections
             are sent after a pause.
@@ -50,7 +49,6 @@ class AmqpDialect:
     counts_down: bool = False
     shown: str | None = None
     id_property: str | None = None
-    selectors: bool = True
 
 
 PLAIN: Final = AmqpDialect(name="plain")
@@ -144,7 +142,7 @@ def capabilities_of(dialect: AmqpDialect, broker: str, *, has_client_id: bool, m
         tells_gone=dialect.tells_gone,
         release=True,
         cumulative_accept=False,
-        selectors=dialect.selectors,
+        selectors=True,
         durable_topics=has_client_id,
         tells_time=False,
     )

@@ -40,7 +40,8 @@ def redirected(login: AmqpLogin, info: Any) -> AmqpLogin | None:
         return None  # the transport stays the same, so the password would be sent there in plain text
     if not all(each is None or is_plain(each) for each in (host, name, path)):
         return None
-    if not (host or name) or not login.may_go_to(str(host or name)):
+    named = [str(each) for each in (host, name) if each]  # where the login goes, and whom TLS believes
+    if not named or not all(map(login.may_go_to, named)):
         return None
     if isinstance(path, str) and not path.startswith("/"):
         path = f"/{path}"

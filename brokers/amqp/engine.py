@@ -245,8 +245,17 @@ class AmqpEngine(Driver):
         Sessions have no window: credit limits what may arrive, and it is handled at once. Qpid Broker-J checks a window
         only between messages; and if data after the end of a link uses a window up, proton reopens it in the name of
         that link, which ends the connection (seen with 0.40).
+
+        Raises:
+            BrokerError: the broker allows no more sessions on one connection.
         """
         assert self._machine is not None
+        allowed = self._machine.max_sessions
+        if len(self._sessions) + 1 >= allowed:
+            raise BrokerError(
+                f"{self} allows {allowed} sessions on a connection, one for each consumer and one for everything else: "
+                "open another connection for further consumers"
+            )
         session = self._machine.connection.session()
         session.open()
         self._sessions[session] = ended

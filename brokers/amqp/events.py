@@ -38,12 +38,11 @@ class LookedAtDelivery(Delivery):
 class EngineEvent:
     """An event. A part that it does not refer to is None. It must be used before the next event is taken."""
 
-    __slots__ = ("_delivery", "_event", "_link")
+    __slots__ = ("_event", "_link")
 
     def __init__(self, event: Any) -> None:
         self._event = event
         self._link: Any = None
-        self._delivery: Any = None
 
     @property
     def connection(self) -> Any:
@@ -66,14 +65,6 @@ class EngineEvent:
     def link_key(self) -> Any:
         """The library's pointer to the link, as `key_of` returns it; this does not create an object for it."""
         return lib.pn_event_link(self._event)
-
-    @property
-    def delivery(self) -> Any:
-        """The delivery."""
-        if self._delivery is None:
-            found = cproton.pn_event_delivery(self._event)
-            self._delivery = None if cproton.isnull(found) else LookedAtDelivery(found)
-        return self._delivery
 
     @property
     def transfer(self) -> Any:

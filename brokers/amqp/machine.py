@@ -130,9 +130,9 @@ class AmqpMachine:
         self._stream.end()
 
     @property
-    def error(self) -> Any:
-        """The condition of a protocol error, or None."""
-        return self._transport.condition
+    def max_sessions(self) -> int:
+        """Number of sessions that the peer allows at a time. Known once it has opened the connection."""
+        return int(self._transport.remote_channel_max) + 1
 
     def feed(self, octets: bytes) -> None:
         """Process octets that were read; none means the end.

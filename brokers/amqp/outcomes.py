@@ -108,8 +108,12 @@ def text_of(condition: Condition | None) -> str:
 
 
 def _place(info: Mapping[Any, Any]) -> str:
+    """Return the target of a redirect as text; the query of a path may hold a secret."""
     known = ("network-host", "hostname", "port", "address", "path", "scheme")
-    return ", ".join(f"{name} {info[name]}" for name in known if info.get(name) is not None) or "elsewhere"
+    named = {name: f"{info[name]}" for name in known if info.get(name) is not None}
+    if "path" in named:
+        named["path"] = named["path"].partition("?")[0]
+    return ", ".join(f"{name} {text}" for name, text in named.items()) or "elsewhere"
 
 
 def first_line(text: str | None) -> str:

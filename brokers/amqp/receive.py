@@ -96,6 +96,7 @@ class Inlet:
         self.shapes = SectionShapes()
         self._is_let_in = False
         self._is_left = False  # whether it was detached, perhaps before it was attached
+        self._is_unsubscribed = False  # whether the broker was asked to delete the subscription
         self._link: Receiver | None = None
         self._session: Session | None = None
         self.last_seen = 0
@@ -116,7 +117,9 @@ class Inlet:
         """Attach without credit and close the link, which ends its durable subscription; detaching would keep it.
 
         Raises:
-            BrokerError: the broker refused, or did not answer in time.
+            BrokerError: the broker refused.
+            NoAnswerError: the broker did not answer in time.
+            ConnectionLostError: the connection has ended.
 
         Spec: AMQP 1.0 part 2, section 2.6.4; as Qpid JMS does it.
         """
@@ -124,10 +127,10 @@ class Inlet:
         assert wait is not None  # nobody else knows the link
         wait(timeout)
         with self.engine.held():
-            self.is_live = False
+            self.is_live, self._is_unsubscribed = False, True
             if self._link is not None:
                 self._link.close()
-        self.await_detached(timeout)
+        self._wait(timeout)
 
     def attach(
         self,
@@ -415,7 +418,11 @@ class Inlet:
         self._link = self._session = None
         self._transfers.clear()
         why = text_of(condition)
-        self._answers.put(_refused(f"cannot consume from {self.options.destination}: {why}", condition))
+        if self._is_unsubscribed and condition is None:
+            self._answers.put(None)
+        else:
+            what = "delete the subscription to" if self._is_unsubscribed else "consume from"
+            self._answers.put(_refused(f"cannot {what} {self.options.destination}: {why}", condition))
         error = _refused(why, condition)
         if was_live and self._is_let_in:  # otherwise the caller of `attach` gets the error
             self.engine.later(partial(self._on_detach, error))

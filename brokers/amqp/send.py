@@ -27,6 +27,8 @@ from brokers.amqp.transfers import (
     Transfer,
     begin,
     credit_of,
+    drained,
+    max_message_of,
     pass_on,
     send,
     settle,
@@ -98,6 +100,8 @@ class Outbox(AmqpLink):
         self._link: Sender | None = None
         self._is_open = False
         self._has_sent = False
+        self._max_message = 0  # octets that the broker takes; 0 if it did not say
+        self._max_quick = PIECE_OCTETS  # octets of a message that is sent without looking further
         self._credit = 0  # as the broker last gave it, without the messages sent since
         self._waiting: deque[OutgoingMessage] = deque()
         self._unsettled: dict[Transfer, OutgoingMessage] = {}
@@ -124,7 +128,7 @@ class Outbox(AmqpLink):
         Raises:
             NotSentError: there was no room, or not in time.
         """
-        if self._is_open and not (self._waiting or self._rest or len(posting.octets) > PIECE_OCTETS):
+        if self._is_open and not (self._waiting or self._rest or len(posting.octets) > self._max_quick):
             link = self._link
             if link is not None and self._credit > 0 and self._engine.is_up and not self._engine.is_behind:
                 self._unsettled[send(link, self._tagged(posting), posting.octets, posting.transaction)] = posting
@@ -141,7 +145,7 @@ class Outbox(AmqpLink):
             self._attach()
         self._waiting.append(posting)
         self._send_waiting()
-        return posting not in self._waiting
+        return not self._waiting or self._waiting[-1] is not posting
 
     def withdraw(self, posting: OutgoingMessage) -> bool:
         """Remove a waiting message; return False if it was sent already. With the engine's lock held."""
@@ -190,13 +194,25 @@ class Outbox(AmqpLink):
                 self._engine.wait(self)
                 break
             if not self._rest:
-                self._begin(link, self._waiting.popleft())
+                posting = self._waiting.popleft()
+                if 0 < self._max_message < len(posting.octets):
+                    self._refuse(posting)
+                    continue
+                self._begin(link, posting)
             piece, self._rest = bytes(self._rest[:PIECE_OCTETS]), self._rest[PIECE_OCTETS:]
             pass_on(link, piece, is_last=not self._rest)
             if not self._rest:
                 self._note_current_sent()
+        if link is not None and not self._waiting and self._current is None:
+            self._credit -= drained(link)
         if was_full:
             self._room.notify_all()
+
+    def _refuse(self, posting: OutgoingMessage) -> None:
+        """Settle a message that the broker would detach the link for, which would make others unknown."""
+        why = f"the broker takes messages of {self._max_message} octets here, and this one has {len(posting.octets)}"
+        self._engine.later(partial(posting.settle, SendFailedError(why)))
+        posting.note_sent()
 
     def _begin(self, link: Sender, posting: OutgoingMessage) -> None:
         """Begin a delivery, whose octets follow."""
@@ -221,7 +237,8 @@ class Outbox(AmqpLink):
 
     def opened(self, link: Sender | Receiver) -> None:
         """Begin to send, unless the link was refused; then `closed` follows."""
-        self._credit = credit_of(link)
+        self._credit, self._max_message = credit_of(link), max_message_of(link)
+        self._max_quick = min(PIECE_OCTETS, self._max_message or PIECE_OCTETS)
         self._is_open = link.remote_target.type != Terminus.UNSPECIFIED
         self._send_waiting()
 

@@ -17,7 +17,7 @@ from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import refusal
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.transfers import Transfer
-from brokers.errors import BrokerError, ConnectionLostError, UnsupportedError
+from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, UnsupportedError
 from brokers.message import Destination, DestinationKind
 
 NAME_OCTETS: Final = 24
@@ -54,7 +54,8 @@ class TemporaryNode(AmqpLink):
         """Ask the broker for a destination.
 
         Raises:
-            BrokerError: the broker refused, or did not answer within `timeout` seconds.
+            BrokerError: the broker refused.
+            NoAnswerError: the broker did not answer within `timeout` seconds.
             ConnectionLostError: the connection has ended.
         """
         with self._engine.held():
@@ -68,7 +69,7 @@ class TemporaryNode(AmqpLink):
             answer = self._answers.get(timeout=timeout)
         except Empty:
             self.end()  # otherwise the destination would exist if the answer were late
-            raise BrokerError(f"{self._engine} created no {self._kind} within {timeout:.1f} s") from None
+            raise NoAnswerError(f"{self._engine} created no {self._kind} within {timeout:.1f} s") from None
         if isinstance(answer, BrokerError):
             raise answer
         named = read_address(answer, self._kind, self._dialect)

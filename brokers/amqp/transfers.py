@@ -55,6 +55,16 @@ def credit_of(link: Any) -> int:
     return int(lib.pn_link_credit(link._impl))
 
 
+def max_message_of(link: Any) -> int:
+    """Return the number of octets that a message may have by the peer's word; 0 if it did not say."""
+    return int(lib.pn_link_remote_max_message_size(link._impl))
+
+
+def drained(link: Any) -> int:
+    """Give back the credit of a link if the peer asks for that; return how much. Spec: AMQP 1.0 part 2, 2.6.7."""
+    return int(lib.pn_link_drained(link._impl))
+
+
 def pass_on(link: Any, octets: bytes, *, is_last: bool = True) -> None:
     """Send further octets of the message that was begun on a link."""
     lib.pn_link_send(link._impl, octets, len(octets))

@@ -89,6 +89,8 @@ class Peer:
         notices_silence: False if it asks for signs of life, and goes on without them.
         closes_with: the condition that it closes every connection with, once open.
         sasl: what proton's server side lets in.
+        sessions: how many each client may have at a time.
+        max_message: what a message may have, in octets, by the word of its sending links; 0 if they do not say.
     """
 
     offers: tuple[str, ...] = (RELAY,)
@@ -99,6 +101,8 @@ class Peer:
     notices_silence: bool = True
     closes_with: Condition | None = None
     sasl: str = "ANONYMOUS"
+    sessions: int = 1000
+    max_message: int = 0
     desired: list[list[str]] = field(default_factory=list)
     containers: list[str] = field(default_factory=list)
     attached: list[Attached] = field(default_factory=list)
@@ -158,6 +162,7 @@ class Peer:
         transport, connection, collector = Transport(Transport.SERVER), Connection(), Collector()
         transport.sasl().allowed_mechs(self.sasl)
         transport.idle_timeout = self.idle
+        transport.channel_max = self.sessions - 1
         connection.collect(collector)
         transport.bind(connection)
         if self.tls is not None:
@@ -249,6 +254,8 @@ class Peer:
         if terminus.dynamic:
             link.target.address = f"node-{len(self.links)}"
             link.target.dynamic = False
+        if isinstance(link, Receiver):
+            link.max_message_size = self.max_message
         link.open()
         if isinstance(link, Receiver) and link.remote_target.type != Terminus.UNSPECIFIED:
             link.flow(self.credit)

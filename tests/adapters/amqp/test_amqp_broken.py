@@ -37,7 +37,7 @@ from amqp_kit import text
 from amqp_raw import PATIENCE, frame
 from amqp_soak import eventually, threads_in
 from limits_kit import no_more_threads
-from proton import Described, uint, ulong, ushort
+from proton import Described, symbol, uint, ulong, ushort
 
 import brokers
 from brokers import (
@@ -45,6 +45,7 @@ from brokers import (
     ConnectionFailedError,
     ConnectionLostError,
     ConnectionState,
+    NoAnswerError,
     NotSentError,
     SendFailedError,
     queue,
@@ -268,16 +269,22 @@ def test_a_broker_that_pings_and_does_not_read() -> None:
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("durable", [None, "lasting"])
-@pytest.mark.parametrize("late", [{ATTACH, DETACH, END}, {BEGIN, ATTACH, DETACH, END}])
+@pytest.mark.parametrize(
+    ("late", "durable"),
+    [
+        ({ATTACH, DETACH, END}, None),
+        ({BEGIN, ATTACH, DETACH, END}, None),
+        ({BEGIN, ATTACH, DETACH, END}, "lasting"),
+    ],
+)
 def test_a_consumer_that_is_answered_too_late(late: set[int], durable: str | None) -> None:
     """It ends for the broker too, which would else send it messages that nobody takes; the connection goes on."""
     with (
         BrokenBroker() as broker,
-        brokers.connect(f"{broker.url}?clientId=me", timeout=0.2, reconnect=False) as connection,
+        brokers.connect(f"{broker.url}?clientId=me", timeout=1.0, reconnect=False) as connection,
     ):
         broker.leaves_out = late
-        with pytest.raises(BrokerError, match=r"did not answer within 0\.2 s"):
+        with pytest.raises(BrokerError, match=r"did not answer within 1\.0 s"):
             connection.consume(topic("t"), lambda delivery: None, durable_name=durable)
         ((channel, (name, handle, *_)),) = ((on, fields) for kind, on, fields in broker.received if kind == ATTACH)
         if BEGIN in late:
@@ -398,9 +405,41 @@ def test_a_temporary_queue_that_is_made_too_late() -> None:
     """It ends for the broker too."""
     with BrokenBroker() as broker, brokers.connect(broker.url, timeout=1.0, reconnect=False) as connection:
         broker.leaves_out = {ATTACH}
-        with pytest.raises(BrokerError, match=r"created no temporary-queue within 1\.0 s"):
+        with pytest.raises(NoAnswerError, match=r"created no temporary-queue within 1\.0 s"):
             connection.temporary()
         broker.until(lambda: broker.got(DETACH))
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "why"),
+    [
+        ([], NoAnswerError, r"did not answer within 1\.0 s"),
+        (
+            [state(0x1D, symbol("amqp:unauthorized-access"), "you may not")],
+            BrokerError,
+            "cannot delete .*: you may not",
+        ),
+    ],
+)
+def test_a_subscription_that_is_not_deleted(answer: list[Any], error: type[Exception], why: str) -> None:
+    """Who asks for it is told: it may still be there, and collect messages."""
+
+    def refuse() -> None:
+        broker.until(lambda: broker.got(DETACH))
+        channel, handle = broker.links["lasting"]
+        broker.write(frame(DETACH, uint(handle), True, *answer, channel=channel))
+
+    with (
+        BrokenBroker() as broker,
+        brokers.connect(f"{broker.url}?clientId=me", timeout=PATIENCE if answer else 1.0, reconnect=False) as client,
+    ):
+        broker.leaves_out = {DETACH}
+        refusing = threading.Thread(target=refuse if answer else lambda: None)
+        refusing.start()
+        with pytest.raises(error, match=why) as caught:
+            client.unsubscribe(topic("t"), "lasting")
+        refusing.join(PATIENCE)
+    assert type(caught.value) is error
 
 
 @pytest.mark.parametrize("declared", [[uint(2**32 - 1)], [], [None], ["t"]])

@@ -92,7 +92,7 @@ def test_the_command_gives_rights_and_limits(tmp_path: Path) -> None:
             bob.send(text(ann.temporary())).result(PATIENCE)
             with pytest.raises(brokers.ConnectionFailedError):
                 brokers.connect(as_bob, reconnect=False, timeout=PATIENCE)
-            with pytest.raises(SendFailedError, match="at most 1000 octets"):
+            with pytest.raises(SendFailedError, match="takes messages of 1000 octets"):
                 ann.send(text(queue("orders.new"), "x" * 2000)).result(PATIENCE)
 
 

@@ -292,14 +292,14 @@ def test_nothing_is_taken_after_an_oversized_message(size: int) -> None:
 
 
 def test_a_message_that_is_too_large_fails_at_its_sender() -> None:
-    """It is told why; the next one goes over another link."""
+    """It is told why before it is sent, and its link goes on."""
     with (
         Listener(Broker(), port=0, options=Options(max_message=1000)) as listening,
         brokers.connect(listening.url, reconnect=False) as connection,
     ):
         for size in (2000, 200_000):
             large = brokers.Message(message_type=MessageType.TEXT, body="x" * size, destination=queue("q"))
-            with pytest.raises(SendFailedError, match="message-size-exceeded: a message has at most 1000 octets here"):
+            with pytest.raises(SendFailedError, match="the broker takes messages of 1000 octets here"):
                 connection.send(large).result(PATIENCE)
         connection.send(replace(large, body="small")).result(PATIENCE)
         assert listening.broker.depth(queue("q")) == 1

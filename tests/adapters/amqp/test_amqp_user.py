@@ -11,12 +11,13 @@ from typing import Any
 
 import proton
 import pytest
-from amqp_kit import PATIENCE, RELAY, Peer, detach, discharged, settle, text
+from amqp_kit import PATIENCE, RELAY, Peer, detach, discharged, settle, text, wait_until
 from ports import nobody
 from proton import Condition, Delivery, Described, Terminus, symbol, ulong
 
 import brokers
 from brokers import (
+    BrokerError,
     ConnectionFailedError,
     ConnectionLostError,
     DestinationGoneError,
@@ -25,7 +26,10 @@ from brokers import (
     queue,
     topic,
 )
+from brokers.amqp import AmqpConnection
+from brokers.amqp.endpoints import redirected
 from brokers.amqp.outcomes import RedirectedError
+from brokers.amqp.send import OutgoingMessage
 from brokers.amqp.url import AmqpOptions, login_of
 
 TRANSACTIONAL = 0x34
@@ -266,6 +270,98 @@ def test_a_partner_without_transactions() -> None:
             transaction.commit().result(PATIENCE)
 
 
+def test_a_coordinator_that_is_refused_for_now() -> None:
+    """The commit fails; the next one asks again."""
+
+    def answer(delivery: Any, octets: bytes) -> None:
+        is_control = delivery.link.remote_target.type == Terminus.COORDINATOR
+        if not is_control or discharged(delivery, octets) is not None:
+            settle(delivery, Delivery.ACCEPTED)
+
+    refusal = Condition("amqp:resource-limit-exceeded", "too many links")
+    with Peer(on_transfer=answer, refuses={None: refusal}, offers=()) as peer, connect(peer) as connection:
+        transaction = connection.begin()
+        transaction.send(text(queue("a")))
+        with pytest.raises(SendFailedError, match=r"refused to begin transactions: .*: too many links"):
+            transaction.commit().result(PATIENCE)
+        peer.refuses.clear()
+        again = connection.begin()
+        again.send(text(queue("a")))
+        assert again.commit().result(PATIENCE) == ()
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_message_above_the_size_that_the_broker_takes(in_transaction: bool) -> None:
+    """It is refused alone: were it sent, the broker would detach the link, and of the others it would not be known."""
+
+    def answer(delivery: Any, octets: bytes) -> None:
+        if delivery.link.remote_target.type != Terminus.COORDINATOR:
+            sizes.append(len(octets))
+            settle(delivery, Delivery.ACCEPTED)
+        elif discharged(delivery, octets) is not None:
+            settle(delivery, Delivery.ACCEPTED)
+
+    sizes: list[int] = []
+    with Peer(on_transfer=answer, max_message=1000) as peer, connect(peer) as connection:
+        messages = [text(queue("q"), "x" * size) for size in (1, 2000, 1, 300_000, 1)]
+        if in_transaction:
+            transaction = connection.begin()
+            for message in messages:
+                transaction.send(message)
+            refused = {each.position: each.error for each in transaction.commit().result(PATIENCE)}
+        else:
+            sent = [connection.send(message) for message in messages]
+            errors = [error_of(each) for each in sent]
+            refused = {at: error for at, error in enumerate(errors) if isinstance(error, SendFailedError)}
+    assert {at: error.is_known for at, error in refused.items()} == {1: True, 3: True}
+    assert "takes messages of 1000 octets here, and this one has 300" in str(refused[3])
+    assert len(sizes) == 3
+
+
+def test_more_consumers_than_the_broker_has_sessions_for() -> None:
+    """Each further one is refused at once, and says why; when one has ended there is room again."""
+    with Peer(sessions=3) as peer, connect(peer) as connection:
+        first, _ = (connection.consume(queue(name), lambda delivery: None) for name in "ab")
+        with pytest.raises(BrokerError, match="allows 3 sessions on a connection"):
+            connection.consume(queue("c"), lambda delivery: None)
+        first.close()
+        connection.consume(queue("c"), lambda delivery: None)
+        assert [each.address for each in peer.attached] == ["a", "b", "c"]
+
+
+def test_messages_that_wait_are_not_compared_with_each_other() -> None:
+    """A commit of many messages without credit takes time in proportion to their number."""
+    compared: list[object] = []
+
+    class Counted(OutgoingMessage):
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return self is other
+
+        __hash__ = OutgoingMessage.__hash__
+
+    with Peer(credit=0) as peer, connect(peer) as connection:
+        assert isinstance(connection, AmqpConnection)
+        session = connection._current()
+        with session.held():
+            outbox = session.outboxes.to(queue("q"))
+            assert not any(outbox.post(Counted(b"x", lambda error: None)) for _ in range(100))
+    assert compared == []
+
+
+def test_unused_credit_that_the_broker_wants_back() -> None:
+    """It is given back once nothing waits. Spec: AMQP 1.0 part 2, 2.6.7."""
+    with Peer(credit=1, on_transfer=lambda delivery, octets: None) as peer, connect(peer) as connection:
+        for _ in range(3):
+            connection.send(text(queue("q")))
+        peer.arrived.get(timeout=PATIENCE)
+        (link,) = peer.links.values()
+        peer.do(lambda: link.drain(10))
+        for _ in range(2):
+            peer.arrived.get(timeout=PATIENCE)
+        wait_until(lambda: link.credit == 0 and not link.draining())
+
+
 def test_temporary_destinations_are_dynamic_targets() -> None:
     """The peer names them, and is told their kind."""
     with Peer() as peer, connect(peer) as connection:
@@ -310,6 +406,32 @@ def test_redirected_consumers_are_followed() -> None:
         assert [link.address for link in goal.attached] == ["there"]
         assert [link.address for link in peer.attached] == ["q", "stays"]
         consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "info", "is_allowed"),
+    [
+        (["good"], {"network-host": "good"}, True),
+        (["good"], {"hostname": "good"}, True),
+        (["good"], {"network-host": "good", "hostname": "GOOD"}, True),
+        (["good"], {"network-host": "good", "hostname": "evil"}, False),
+        (["good"], {"network-host": "evil", "hostname": "good"}, False),
+        (["good"], {}, False),
+        (None, {"network-host": "one", "hostname": "another"}, True),
+    ],
+)
+def test_both_hosts_of_a_redirect_must_be_allowed(given: list[str] | None, info: Any, is_allowed: bool) -> None:
+    """The login goes to one, and TLS believes the certificate of the other."""
+    login = login_of("amqps://broker", {}, AmqpOptions(redirect_hosts=given))
+    assert (redirected(login, info) is not None) is is_allowed
+
+
+def test_what_is_said_of_a_redirect_shows_no_query() -> None:
+    """It may hold a secret."""
+    closes = Condition("amqp:connection:redirect", "x", elsewhere(1, path="/there?token=tops3cret").info)
+    with Peer(closes_with=closes) as peer, pytest.raises(ConnectionFailedError, match="path /there") as caught:
+        connect(peer, redirect_hosts=())
+    assert "tops3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("options", [{"redirect_hosts": ()}, {"redirect_hosts": ["broker.example"]}])
