@@ -283,8 +283,8 @@ class SubscribeOptions:
 
         Raises:
             UnsupportedError: there is a selector or a durable name, which the broker or this connection lacks.
-            UsageError: there is a durable name for a destination that is not a topic, `prefetch` is below 1 or above
-                2,147,483,647, or UTF-8 cannot encode a name or the selector, or it holds NUL.
+            UsageError: there is a durable name for a destination that is not a topic, `prefetch` is no number from 1 to
+                `MAX_PREFETCH`, or UTF-8 cannot encode a name or the selector, or it holds NUL.
         """
         broker = capabilities.broker
         if self.selector is not None and not capabilities.selectors:
@@ -296,10 +296,15 @@ class SubscribeOptions:
                 f"{broker} has no durable subscriptions (capability `durable_topics`); ActiveMQ has them for "
                 "connections with a client id: connect with client_id=NAME"
             )
-        if not 1 <= self.prefetch <= MAX_PREFETCH:
-            raise UsageError(f"prefetch must be at least 1 and at most {MAX_PREFETCH}, got {self.prefetch}")
+        if not is_count(self.prefetch) or self.prefetch > MAX_PREFETCH:
+            raise UsageError(f"prefetch must be a whole number from 1 to {MAX_PREFETCH:,}, got {self.prefetch!r}")
         for text in (self.destination.name, self.destination.address, self.selector, self.durable_name):
             _check_text(text or "")
+
+
+def is_count(value: object) -> bool:
+    """Return whether something is a whole number, at least 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _check_text(text: str) -> None:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from brokers.errors import UnknownSchemeError
-from brokers.network_schemes import NETWORK_SCHEMES, scheme_of
+from brokers.network_schemes import NETWORK_SCHEMES, OTHER_NAMES, scheme_of
 from brokers.redaction import MAX_URL_CHARACTERS, shown, without_logins_of_words
 
 IN_PROCESS: Final = "embedded"
@@ -21,18 +21,6 @@ OURS: Final = (IN_PROCESS, FAILOVER, *NETWORK_SCHEMES)
 """The schemes that have an adapter."""
 
 KNOWN: Final = f"known are: {', '.join(sorted(OURS))}, as in embedded:NAME or stomp://USER:PASSWORD@HOST:PORT"
-
-OTHER_NAMES: Final[Mapping[str, str]] = {
-    "amqp+nio": "amqp",
-    "amqp+nio+ssl": "amqps",
-    "amqp+ssl": "amqps",
-    "amqpws": "amqp+ws",
-    "amqpwss": "amqp+wss",
-    "stomp+nio": "stomp",
-    "stomp+nio+ssl": "stomp+ssl",
-    "stomps": "stomp+ssl",
-}
-"""Names of our schemes in the configuration of ActiveMQ and in the URLs of Qpid JMS."""
 
 
 class ForeignScheme(NamedTuple):

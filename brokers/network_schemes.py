@@ -38,6 +38,22 @@ NETWORK_SCHEMES: Final[Mapping[str, NetworkScheme]] = {
 """The schemes, in the order in which an error text lists them."""
 
 
+OTHER_NAMES: Final[Mapping[str, str]] = {
+    "amqp+nio": "amqp",
+    "amqp+nio+ssl": "amqps",
+    "amqp+ssl": "amqps",
+    "amqpws": "amqp+ws",
+    "amqpwss": "amqp+wss",
+    "stomp+nio": "stomp",
+    "stomp+nio+ssl": "stomp+ssl",
+    "stomps": "stomp+ssl",
+}
+"""Names of our schemes in the configuration of ActiveMQ and in the URLs of Qpid JMS."""
+
+WEB_SCHEMES: Final[Mapping[str, str]] = {"ws": "amqp+ws", "wss": "amqp+wss", "http": "amqp+ws", "https": "amqp+wss"}
+"""Schemes of HTTP and WebSocket, each with ours that has the same usual port and the same TLS."""
+
+
 def scheme_of(family: str, *, is_secure: bool) -> str:
     """Return the scheme of a family, with or without TLS."""
     return next(name for name, each in NETWORK_SCHEMES.items() if (each.family, each.is_secure) == (family, is_secure))

@@ -88,7 +88,8 @@ class UrlForm:
         return f"the {self.title.partition(' ')[2]}"
 
 
-def _flag(value: str) -> bool:
+def flag(value: str) -> bool:
+    """Parse `true` or `false`; raise KeyError for anything else."""
     return {"true": True, "false": False}[value]
 
 
@@ -98,7 +99,7 @@ TLS_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], object], str | None]]
     "keyFile": ("key_file", Path, KEY_FILE),
     "keyPasswordFile": ("key_password_file", Path, KEY_PASSWORD_FILE),
     "serverName": ("server_name", str, None),
-    "verify": ("verify", _flag, None),
+    "verify": ("verify", flag, None),
 }
 """Parameters of a URL with TLS: attribute of `Tls`, parser of the value, and environment variable if there is one."""
 
@@ -238,17 +239,28 @@ def tls_of(
     return replace(given or Tls(), **found)
 
 
+MAX_IDLE_SECONDS: Final = 604_800
+"""Maximum time without traffic, in seconds: a week. Protocols have 32 bits, or nine digits, for its milliseconds."""
+
+MAX_DIGITS: Final = 20
+"""Maximum number of digits of a number in a URL."""
+
+
 def seconds_of(options: Mapping[str, str], name: str, given: float, form: UrlForm) -> float:
     """Return the parameter `name` in seconds, or `given` without it; the URL has milliseconds, as ActiveMQ's do.
 
     Raises:
-        UsageError: it is not a number.
+        UsageError: it is not a number, or not from 0 to `MAX_IDLE_SECONDS`.
     """
     value = options.get(name)
     if value is None:
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= MAX_IDLE_SECONDS:
+            raise UsageError(f"{name} must be a number of seconds from 0 to {MAX_IDLE_SECONDS:,}, got {given!r}")
         return given
     if not (value.isascii() and value.isdigit()):
         raise UsageError(f"{name} in {form.the_title} must be a number of milliseconds, or 0 for none")
+    if len(value) > MAX_DIGITS or int(value) > MAX_IDLE_SECONDS * 1000:
+        raise UsageError(f"{name} in {form.the_title} must be at most {MAX_IDLE_SECONDS * 1000} milliseconds")
     return int(value) / 1000
 
 
@@ -259,7 +271,7 @@ def octets_of(options: Mapping[str, str], name: str, given: int, form: UrlForm) 
         UsageError: it is not a positive integer.
     """
     value = options.get(name, str(given))
-    if not (value.isascii() and value.isdigit() and int(value)):
+    if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and int(value)):
         raise UsageError(f"{name} in {form.the_title} must be a positive number of octets, got {value}")
     return int(value)
 

@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Final, Generic, Protocol, TypeVar
 
 from brokers import events
+from brokers.connection import is_count
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError, UsageError
 from brokers.files import reason_of
 from brokers.threads.thread import Thread
@@ -154,7 +155,7 @@ class Reconnect:
         randomize: whether to try several brokers in random order; otherwise in the order in which they are listed.
 
     Raises:
-        UsageError: a pause is not positive and finite, or there is less than one attempt.
+        UsageError: a pause is not a positive, finite number, or there is not a whole number of attempts, at least 1.
     """
 
     initial: float = 0.1
@@ -164,10 +165,11 @@ class Reconnect:
 
     def __post_init__(self) -> None:
         for seconds in (self.initial, self.maximum):
-            if not 0 < seconds < float("inf"):
-                raise UsageError(f"initial and maximum must be positive, finite numbers of seconds, got {seconds}")
-        if self.attempts is not None and self.attempts < 1:
-            raise UsageError(f"attempts must be at least 1, got {self.attempts}; reconnect=False turns attempts off")
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < inf:
+                raise UsageError(f"initial and maximum must be positive, finite numbers of seconds, got {seconds!r}")
+        if self.attempts is not None and not is_count(self.attempts):
+            got = f"{self.attempts!r}; reconnect=False turns attempts off"
+            raise UsageError(f"attempts must be a whole number, at least 1, got {got}")
 
     def pause(self, failed: int, *, is_silent: bool) -> float:
         """Return the pause before an attempt: random, so that clients spread out, up to a bound that doubles.

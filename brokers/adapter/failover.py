@@ -16,6 +16,7 @@ from brokers.connection import Connection
 from brokers.errors import UsageError
 from brokers.foreign_urls import NEXT_URL, understood
 from brokers.schemes import SCHEMES, adapter
+from brokers.url import flag
 
 FAILOVER: Final = re.compile(r"failover:(?://)?(?:\((?P<inner>[^()]*)\)|(?P<bare>[^()?]*))(?:\?(?P<query>.*))?", re.I)
 
@@ -30,15 +31,11 @@ def _attempts(value: str) -> int | None:
     return None if value == "-1" else int(value)
 
 
-def _flag(value: str) -> bool:
-    return {"true": True, "false": False}[value]
-
-
 OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], object], str]]] = {
     "initialReconnectDelay": ("initial", _seconds, "milliseconds"),
     "maxReconnectDelay": ("maximum", _seconds, "milliseconds"),
     "maxReconnectAttempts": ("attempts", _attempts, "a number, -1 for no end, 0 for no reconnecting"),
-    "randomize": ("randomize", _flag, "true or false"),
+    "randomize": ("randomize", flag, "true or false"),
 }
 """ActiveMQ's name of each option, with the field of `Reconnect`, the parser of its value, and the permitted values."""
 
@@ -58,8 +55,13 @@ def connect(url: str, **options: Any) -> Connection:
     """Connect to the first of several brokers that answers, with the adapter for the scheme of their URLs.
 
     Raises:
-        UsageError: `url` lists no broker, or brokers that speak different protocols.
+        UsageError: `url` lists no broker, or brokers that speak different protocols, or its brackets do not match.
     """
+    if FAILOVER.fullmatch(url) is None:
+        raise UsageError(
+            f"a failover: list must have one pair of brackets, as in {EXAMPLE}; in user and password ( and ) must be "
+            "percent-encoded, as %28 and %29"
+        )
     schemes = [each.partition(":")[0].lower() for each in read_failover(url, reconnect=True).urls]
     modules = {SCHEMES.get(scheme) for scheme in schemes if scheme != "failover"} - {"brokers.embedded"}
     if len(modules) != 1 or None in modules:

@@ -9,11 +9,16 @@ from typing import Any, Final
 from brokers.adapter.endpoints import BrokerEndpoints, LinkT
 from brokers.amqp.url import AmqpLogin, is_plain
 from brokers.errors import ConnectionFailedError
+from brokers.network_schemes import NETWORK_SCHEMES, OTHER_NAMES, WEB_SCHEMES
 
 MAX_DETOURS: Final = 5
 """Maximum number of redirects in a row that a client follows."""
 
-SECURE: Final = frozenset({"amqps", "amqp+ssl", "amqp+nio+ssl", "amqp+wss", "amqpwss", "wss", "https"})
+SECURE: Final = frozenset(
+    name
+    for name, ours in [*zip(NETWORK_SCHEMES, NETWORK_SCHEMES, strict=True), *OTHER_NAMES.items(), *WEB_SCHEMES.items()]
+    if NETWORK_SCHEMES[ours].is_secure
+)
 """Schemes with TLS: ours, and those of other clients and brokers, which redirects may name."""
 
 

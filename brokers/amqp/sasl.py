@@ -16,7 +16,7 @@ from proton import Array, Data, DataException, Described, symbol, ulong
 
 from brokers.amqp.stack import MAX_FRAME_VALUES, has_many_values
 from brokers.amqp.url import AmqpLogin, Mechanism
-from brokers.errors import ConnectionFailedError, LoginRefusedError
+from brokers.errors import ConnectionFailedError, LoginRefusedError, UsageError
 
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
@@ -130,6 +130,7 @@ class SaslClient:
 
         Raises:
             ConnectionFailedError: they are not available.
+            UsageError: the mechanism is PLAIN, and there is no user.
         """
         self.is_done = False
         self._login = login
@@ -137,6 +138,8 @@ class SaslClient:
         self._mechanism = login.mechanism
         if self._mechanism is Mechanism.AUTO:
             self._mechanism = Mechanism.ANONYMOUS if self._who.user is None else Mechanism.PLAIN
+        if self._mechanism is Mechanism.PLAIN and self._who.user is None:
+            raise UsageError(f"mechanism {Mechanism.PLAIN} needs a user and password, and {login} has none")
         self._frames = Frames()
         self._has_header = False
         self._has_begun = False

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from secrets import token_hex
 from typing import Final, Literal, TypeAlias, TypedDict
+from urllib.parse import SplitResult
 
 from brokers.adapter.failover import OPTIONS
 from brokers.adapter.login import Login, dialect_named
@@ -207,18 +208,18 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
 
     Raises:
         UsageError: the URL has a path that is not allowed, a fragment, no host, an invalid port, or an unknown or
-            invalid parameter; it has a user besides `credentials`; host or path are not visible ASCII; or the client id
-            holds NUL.
+            invalid parameter; it has a user besides `credentials`; host or path are not visible ASCII; or an option is
+            invalid, or not for this URL.
     """
     parts = split(url, FORM)
     options = options_of(parts, FORM)
-    client_id = _client_id_of(given.client_id or options.get("clientId"))
+    client_id = given.client_id or options.get("clientId")
     binding = _binding_of(parts.scheme.lower(), given.binding or options.get("binding"))
     return AmqpLogin(
         scheme=parts.scheme.lower(),
         host=_plain("host", parts.hostname or "", "write other letters of a name as Punycode, xn--…"),
         port=port_of(parts, FORM),
-        path=_plain("path", given.path or parts.path or "/", "write other characters as %XX"),
+        path=_path_of(parts, given.path),
         binding=binding,
         token=TOKENS[binding or WebSocketBinding.LENIENT],
         container=client_id or f"brokers-{token_hex(8)}",
@@ -232,7 +233,7 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
         idle=seconds_of(options, "idle", given.idle, FORM),
         max_message=octets_of(options, "maxMessage", given.max_message, FORM),
         temporary_queues=_temporary_queues_of(given.temporary_queues or options.get("temporaryQueues")),
-        redirect_hosts=None if given.redirect_hosts is None else frozenset(map(str.lower, given.redirect_hosts)),
+        redirect_hosts=_redirect_hosts_of(given.redirect_hosts),
     )
 
 
@@ -242,11 +243,17 @@ def _plain(what: str, text: str, advice: str) -> str:
     return text
 
 
-def _client_id_of(client_id: str | None) -> str | None:
-    """Return a client id, having checked that it can be sent whole: proton ends text at NUL."""
-    if client_id is not None and "\0" in client_id:
-        raise UsageError(f"the client id must not hold NUL, got {client_id!r}")
-    return client_id
+def _path_of(parts: SplitResult, given: str | None) -> str:
+    if given is not None and parts.scheme.lower() not in FORM.with_path:
+        raise UsageError(f"a URL with path= must begin with amqp+ws:// or amqp+wss://, got {parts.scheme.lower()}://")
+    path = _plain("path", given or parts.path or "/", "write other characters as %XX")
+    return path if path.startswith("/") else f"/{path}"
+
+
+def _redirect_hosts_of(given: Collection[str] | None) -> frozenset[str] | None:
+    if isinstance(given, str):
+        raise UsageError("redirect_hosts must be a list of hosts, got a string; write [HOST]")
+    return None if given is None else frozenset(map(str.lower, given))
 
 
 def _mechanism_of(name: str | None) -> Mechanism:

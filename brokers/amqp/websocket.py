@@ -23,12 +23,11 @@ from brokers.amqp.endpoints import SECURE, DetourError
 from brokers.amqp.url import AmqpLogin, SubprotocolToken, WebSocketBinding, is_plain
 from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, SILENT, WebSocketStream
 from brokers.errors import ConnectionFailedError, LoginRefusedError
+from brokers.network_schemes import NETWORK_SCHEMES, WEB_SCHEMES
 from brokers.redaction import shown
 
 MOVED: Final = frozenset({301, 302, 303, 307, 308})
 UNAUTHORIZED: Final = 401
-
-PORTS: Final[Mapping[str, int]] = {"ws": 80, "wss": 443, "http": 80, "https": 443}
 
 OTHER_TOKEN: Final[Mapping[SubprotocolToken, SubprotocolToken]] = {SubprotocolToken.CS01: SubprotocolToken.CSPRD01}
 """The sub-protocol to request next if a server does not agree to the first. They are requested one at a time, because
@@ -51,12 +50,10 @@ class WebSocketClient(WebSocketStream):
     def __init__(self, login: AmqpLogin) -> None:
         super().__init__(f"{login}", login.binding)
         self._login = login
-        is_secure = login.tls is not None
-        default = PORTS["wss" if is_secure else "ws"]
         path, _, query = login.path.partition("?")
         self._socket = self._client = AnyTokenProtocol(
             # The default port of the scheme is left out of the header, as HTTP requires.
-            WebSocketURI(is_secure, login.virtual_host, login.port or default, path, query),
+            WebSocketURI(login.tls is not None, login.virtual_host, login.port, path, query),
             subprotocols=[Subprotocol(login.token)],
             max_size=login.max_message + MAX_MESSAGE_OCTETS,  # Qpid puts all frames of a message into one
             logger=SILENT,
@@ -113,7 +110,7 @@ class WebSocketClient(WebSocketStream):
         base = f"{'wss' if self._login.tls else 'ws'}://{self._login.virtual_host}:{self._login.port}{self._login.path}"
         try:
             parts = urlsplit(urljoin(base, location))
-            port = parts.port or PORTS[parts.scheme]
+            port = parts.port or NETWORK_SCHEMES[WEB_SCHEMES[parts.scheme]].port
             if not is_plain(location):
                 raise ValueError(location)
         except (ValueError, KeyError):

@@ -11,29 +11,17 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from brokers.environment import PASSWORD, USER
 from brokers.naming.errors import NamingError, listed
+from brokers.network_schemes import NETWORK_SCHEMES, OTHER_NAMES, WEB_SCHEMES
 from brokers.redaction import SECRET, shown, without_login
 from brokers.schemes import SCHEMES
 from brokers.url import bracketed
 
-JAVA_SCHEMES: Final[Mapping[str, int | None]] = {
-    "tcp": None,
-    "nio": None,
-    "ssl": None,
-    "nio+ssl": None,
-    "auto": None,
-    "auto+ssl": None,
-    "stomp": 61613,
-    "amqp": 5672,
-    "amqps": 5671,
-    "amqpws": 80,
-    "amqpwss": 443,
-    "ws": 80,
-    "wss": 443,
-    "vm": None,
-}
-"""Schemes of the URLs of Java clients, with the default port of those whose URL may omit the port."""
-OF_ONE_BROKER: Final = frozenset({*JAVA_SCHEMES, *SCHEMES}) - {"failover"}
+JAVA_SCHEMES: Final = frozenset({"tcp", "nio", "ssl", "nio+ssl", "auto", "auto+ssl", "ws", "wss", "vm"})
+"""Schemes of the URLs of Java clients that are not, by any name, ours."""
+
+OF_ONE_BROKER: Final = frozenset({*JAVA_SCHEMES, *OTHER_NAMES, *SCHEMES}) - {"failover"}
 """Schemes of a URL that names one broker; `failover:` lists several."""
 
 WITHOUT_HOST: Final = frozenset({"embedded", "failover"})
@@ -133,11 +121,22 @@ def own_endpoint(url: str) -> BrokerEndpoint:
     if scheme not in SCHEMES:
         known = ", ".join(sorted(SCHEMES))
         raise NamingError(f"{shown(url)} is not a URL for brokers.connect; known schemes are: {known}")
+    if scheme == "failover" and without_login(url) != url:
+        raise NamingError(
+            f"{shown(url)} must have no user or password within the list; set {USER} and {PASSWORD} in the environment"
+        )
     if not parts.hostname and (scheme not in WITHOUT_HOST or without_login(url) != url):
         raise NamingError(f"{shown(url)} is not a URL for brokers.connect; write {scheme}://USER:PASSWORD@HOST:PORT")
     if "@" in parts.path + parts.query + parts.fragment:
         raise NamingError(f"{shown(url)}: any of /?#@ in user or password must be percent-encoded")
-    return BrokerEndpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))
+    return _of(scheme, host, port)
+
+
+def _of(scheme: str, host: str, port: int | None) -> BrokerEndpoint:
+    """Return a broker by our name of the scheme, with the port that its URL may omit."""
+    ours = OTHER_NAMES.get(scheme, scheme)
+    usual = NETWORK_SCHEMES.get(WEB_SCHEMES.get(ours, ours))
+    return BrokerEndpoint(ours, host, port or (None if usual is None else usual.port))
 
 
 def endpoints_of(url: str, place: str) -> tuple[BrokerEndpoint, ...]:
@@ -180,7 +179,7 @@ def _listed(url: str, place: str) -> list[str]:
 def _endpoint(url: str, place: str) -> BrokerEndpoint:
     scheme = url.partition(":")[0].lower()
     if scheme not in OF_ONE_BROKER:
-        known = ", ".join(sorted({*JAVA_SCHEMES, *SCHEMES, "failover"}))
+        known = ", ".join(sorted({*OF_ONE_BROKER, "failover"}))
         raise NamingError(f"{place} is {shown(url)}, which is not a broker's URL; {REFUSAL}; accepted are: {known}")
     try:
         parts = urlsplit(url)
@@ -191,4 +190,4 @@ def _endpoint(url: str, place: str) -> BrokerEndpoint:
         raise NamingError(f"{place} is {shown(url)}; the login belongs in the URL of the allowed broker")
     if not _HOST.fullmatch(host) or (parts.hostname and parts.path not in ("", "/")) or parts.fragment:
         raise NamingError(f"{place} must be SCHEME://HOST:PORT, with options after a ?, got {shown(url)}")
-    return BrokerEndpoint(scheme, host, port or JAVA_SCHEMES.get(scheme))
+    return _of(scheme, host, port)

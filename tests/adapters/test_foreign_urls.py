@@ -9,8 +9,8 @@ import pytest
 import brokers
 from brokers import UnknownSchemeError
 from brokers.adapter.failover import read_failover
-from brokers.foreign_urls import FOREIGN, LISTS, OTHER_NAMES, OURS, understood
-from brokers.network_schemes import NETWORK_SCHEMES
+from brokers.foreign_urls import FOREIGN, LISTS, OURS, understood
+from brokers.network_schemes import NETWORK_SCHEMES, OTHER_NAMES
 from brokers.schemes import SCHEMES
 
 

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 from ports import nobody
 
 import brokers
 from brokers.adapter.endpoints import NEAR_PAUSE_SECONDS, STEADY_SECONDS, Reconnect, Reconnector
-from brokers.errors import BrokerError, ConnectionFailedError, LoginRefusedError, UnreachableError
+from brokers.errors import BrokerError, ConnectionFailedError, LoginRefusedError, UnreachableError, UsageError
 
 REFUSED, SILENT = ConnectionFailedError("refused"), UnreachableError("nobody")
 
@@ -88,6 +89,23 @@ class TestPauses:
             reconnector._run()
             now[0] += lasted
         assert waits.seconds == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, NEAR_PAUSE_SECONDS, NEAR_PAUSE_SECONDS, 0.1])
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"initial": "1"},
+            {"initial": True},
+            {"maximum": float("nan")},
+            {"attempts": 0},
+            {"attempts": 2.5},
+            {"attempts": "3"},
+            {"attempts": True},
+        ],
+    )
+    def test_what_is_no_plan(self, wrong: dict[str, Any]) -> None:
+        """It is the caller's mistake, and the value is shown."""
+        with pytest.raises(UsageError, match=f"must be .*, got {next(iter(wrong.values()))!r}"):
+            Reconnect(**wrong)
 
     def test_differ(self) -> None:
         """Any time up to the bound, so that clients come one by one."""

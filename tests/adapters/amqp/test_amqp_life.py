@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
@@ -193,10 +194,15 @@ def test_no_sasl_at_all() -> None:
         ("amqp://host?mechanism=GSSAPI", "mechanism must be one of auto, ANONYMOUS"),
         ("amqp://host?dialect=oracle", "dialect must be one of activemq, artemis, plain"),
         ("amqp://host?temporaryQueues=queues", "temporaryQueues must be one of dynamic, topics, got 'queues'"),
-        ("amqp://host?clientId=a%00b", "the client id must not hold NUL"),
+        ("amqp://host?clientId=a%00b", "host and client id must be text in UTF-8 without NUL"),
         ("amqp://host?idle=soon", "idle in the amqp URL must be a number of milliseconds"),
         ("amqp://host?caFile=x", "unknown parameter"),
         ("failover:(amqp://user:tops3cret@a,stomp://b)", "speak one protocol"),
+        ("failover:(amqp://user:top(s)3cret@a)", "one pair of brackets.*percent-encoded, as %28 and %29"),
+        ("failover:(amqp://user:tops3cret@a", "one pair of brackets"),
+        ("amqp://user:tops3cret@a?idle=604800001", "idle in the amqp URL must be at most 604800000 milliseconds"),
+        (f"amqp://user:tops3cret@a?idle={'9' * 5000}", "idle in the amqp URL must be at most"),
+        (f"amqp://user:tops3cret@a?maxMessage={'9' * 5000}", "maxMessage in the amqp URL must be a positive number"),
     ],
 )
 def test_urls_that_cannot_be(url: str, why: str) -> None:
@@ -219,6 +225,45 @@ def test_addresses_that_cannot_be_sent() -> None:
             connection.consume(queue("a" * 2049), lambda delivery: None)
         connection.send(text(queue("a" * 2048))).result(PATIENCE)
         assert [each.address for each in peer.attached] == ["a" * 2048]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"idle": -1.0}, "idle must be a number of seconds from 0 to 604,800, got -1.0"),
+        ({"idle": 1e12}, "got 1000000000000.0"),
+        ({"idle": math.inf}, "got inf"),
+        ({"idle": math.nan}, "got nan"),
+        ({"idle": "30"}, "got '30'"),
+        ({"redirect_hosts": "broker.example"}, r"redirect_hosts must be a list of hosts, got a string; write \[HOST\]"),
+        ({"path": "/ws"}, r"a URL with path= must begin with amqp\+ws:// or amqp\+wss://, got amqp://"),
+    ],
+)
+def test_options_that_cannot_be(wrong: dict[str, Any], why: str) -> None:
+    """They are refused before anything is tried, and not ignored."""
+    with pytest.raises(UsageError, match=why):
+        brokers.connect("amqp://127.0.0.1:1", **wrong)
+
+
+def test_a_path_without_its_beginning() -> None:
+    """It gets one, as that of a redirect does."""
+    assert login_of("amqp+ws://host", {}, AmqpOptions(path="ws?a=b")).path == "/ws?a=b"
+
+
+def test_a_mechanism_that_needs_a_user() -> None:
+    """Without one it is refused; nothing empty is sent."""
+    with Peer() as peer, pytest.raises(UsageError, match="mechanism PLAIN needs a user and password"):
+        brokers.connect(peer.url, timeout=PATIENCE, mechanism="PLAIN")
+
+
+@pytest.mark.parametrize("prefetch", [0, -1, 1 << 31, 1 << 32, 2.5, "3", True])
+def test_a_prefetch_that_cannot_be(prefetch: Any) -> None:
+    """It is the caller's mistake, and the connection is none the worse."""
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE, reconnect=False) as connection:
+        with pytest.raises(UsageError, match=f"prefetch must be a whole number from 1 to .*, got {prefetch!r}"):
+            connection.consume(queue("q"), lambda delivery: None, prefetch=prefetch)
+        connection.consume(queue("q"), lambda delivery: None, prefetch=(1 << 31) - 1)
+        assert connection.state is ConnectionState.CONNECTED
 
 
 def test_what_a_url_says() -> None:

@@ -48,6 +48,32 @@ def test_allowed(url: str, own: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("allowed", "url"),
+    [
+        ("amqp+ws://h", "amqp+ws://h:80"),
+        ("amqp+wss://h", "amqpwss://h:443"),
+        ("amqp+wss://h:443", "amqpwss://h"),
+        ("stomp+ssl://h", "stomp+ssl://h:61612"),
+        ("stomp+ssl://h", "stomp+nio+ssl://h"),
+        ("amqps://h", "amqp+ssl://h:5671"),
+        ("smqp://h", "smqp://h:720"),
+    ],
+)
+def test_one_broker_in_several_forms(allowed: str, url: str) -> None:
+    """The usual port may be left out for each scheme, and other names of a scheme mean the same."""
+    assert AllowedBrokers([allowed]).url_of(url, "jndiURL") == allowed
+
+
+def test_a_list_with_logins() -> None:
+    """The login belongs elsewhere; where is said."""
+    with pytest.raises(
+        NamingError, match="must have no user or password within the list; set SOAPJMS_USER and"
+    ) as seen:
+        AllowedBrokers({"tcp://h:61616": "failover:(amqp://clerk:s3cr3t@a,amqp://clerk:s3cr3t@b)"})
+    assert "s3cr3t" not in str(seen.value)
+
+
+@pytest.mark.parametrize(
     ("url", "endpoint"),
     [
         ("tcp://localhost:61617", "tcp://localhost:61617"),
