@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from brokers.connection import Connection
-from brokers.errors import BrokerError, ClosedError, DestinationGoneError, SendFailedError
+from brokers.errors import ClosedError, DestinationGoneError, SendFailedError
 from brokers.threads.futures import Completion
 from brokers.threads.timer import Deadline, Deadlines
 from soapjms import events
@@ -119,7 +119,7 @@ class Comebacks:
                 return
         try:
             sending = self._send(waiting.work)
-        except (BrokerError, ValueError) as error:
+        except Exception as error:  # such as no memory: it must not wait forever
             self._conclude(waiting, error)
             return
         deadline = self._deadlines.call_at(monotonic() + CONFIRM_TIMEOUT, partial(self._give_up, waiting))

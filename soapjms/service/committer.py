@@ -535,7 +535,7 @@ class Committer:
         try:
             letter = _letter(work, dead_letters, reason)
             self._connection.send(letter, timeout=COMMIT_TIMEOUT).result(COMMIT_TIMEOUT)
-        except (BrokerError, ValueError, FutureTimeoutError, MemoryError) as error:
+        except Exception as error:  # whatever it is: if the request went back, its function would run again
             events.REQUEST_DEAD_LETTER_FAILED.log(dead_letters, error)
             return False
         return True
@@ -547,7 +547,7 @@ class Committer:
             self.tally.add("answered")
         except DestinationGoneError as error:
             self._refused(work, error)
-        except (BrokerError, ValueError, FutureTimeoutError) as error:
+        except Exception as error:
             events.ANSWER_DEAD_LETTER_FAILED.log(error)
 
     def _reject(self, work: Work, reason: str) -> None:

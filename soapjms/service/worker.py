@@ -391,8 +391,8 @@ class Worker:
         if failure is not None or not (outcome.keeps_effects and stored.is_reached):
             events.REQUEST_REPEAT_REFUSED.log(work.delivery.message.correlation_id, work.delivery.message.destination)
             self._tally.add("repeat refused")
-            refusal = _response_of(work, outcome)[0] if failure is None else None
-            work.finish(refusal or work.fault(None))
+            refusal, failure = _response_of(work, outcome) if failure is None else (None, failure)
+            work.finish(refusal if failure is None else work.fault(None))
             return True
         self._tally.add("repeated")
         again = None if response is None or work.accepted.one_way else work.sent(work.node.respond_again(response))

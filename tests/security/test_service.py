@@ -222,6 +222,36 @@ class TestReplayed:
             eventually(lambda: bank.counts()["repeat refused"] == 1, "it was counted")
             assert bank.counts()["repeated"] == 1
 
+    def test_refused_to_nobody(self, path: Path, transactional: bool) -> None:
+        """If the refusal is for nobody, by a FaultTo of `none`, the request is settled all the same."""
+
+        def guarded(request: Request, call_next: Any) -> Any:
+            if request.finished:
+                raise SoapFaultError("not again")
+            return call_next(request)
+
+        wsa = "http://www.w3.org/2005/08/addressing"
+        headers = (
+            "".join(
+                f'<{name} xmlns="{wsa}">{text}</{name}>' for name, text in (("MessageID", "urn:1"), ("Action", "urn:a"))
+            )
+            + f'<FaultTo xmlns="{wsa}"><Address>{wsa}/none</Address></FaultTo>'
+        )
+        body = envelope("Ann").replace(b"Body>", b"Header>" + headers.encode() + b"</e:Header><e:Body>", 1)
+        with (
+            serving(
+                path, lambda runs: account(runs, middleware=[guarded], addressing=True), transactional=transactional
+            ) as bank,
+            bank.broker.connect() as other,
+            arrivals(other, queue("victim")) as victim,
+        ):
+            bank.send(recorded(body))
+            assert b"BALANCE 4711" in (victim.take(1)[0].body or b"")
+            bank.send(recorded(body))
+            eventually(lambda: bank.counts()["repeat refused"] == 1, "it was refused")
+            eventually(lambda: bank.broker.depth(queue("bank")) == 0, "it was settled")
+            assert bank.counts()["accepted"] == 2
+
     def test_without_verification(self, path: Path, transactional: bool) -> None:
         """Nobody is told what another was answered: for a service that knows no identities it is another request."""
         with (

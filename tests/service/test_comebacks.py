@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from calling_kit import PATIENCE, arrivals, envelope, eventually, fresh, greeter, request_message, text_of
+from calling_kit import PATIENCE, Wrapped, arrivals, envelope, eventually, fresh, greeter, request_message, text_of
 from proxy_kit import Proxy
 
 import soapjms
-from brokers import Connection, Destination, queue
+from brokers import Connection, Destination, Transaction, queue
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from brokers.embedded.connection import EmbeddedConnection
@@ -201,6 +201,33 @@ def test_first_connection(other: Connection, client: EmbeddedConnection) -> None
         client.send(request_message(name, ended_temporary(client), body=envelope())).result(PATIENCE)
         eventually(lambda: dispatcher.counts["client gone"] == 1, "nothing waits")
         assert dispatcher.counts["client awaited"] == 0
+
+
+class Fails(Wrapped):
+    """A connection that begins no transactions from some time on."""
+
+    tries: int | None = None
+
+    def begin(self) -> Transaction:
+        if self.tries is not None:
+            self.tries += 1
+            raise RuntimeError("no new thread")
+        return super().begin()
+
+
+def test_send_that_fails(
+    other: Connection, proxy: Proxy, client: EmbeddedConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that cannot be sent, for whatever reason, is tried again, and does not wait for ever."""
+    name, connection = fresh(), Fails(other)
+    monkeypatch.setattr(comebacks, "RETRY_SECONDS", 0.6)
+    with Dispatcher(connection, f"jms:queue:{name}", greeter()) as dispatcher:
+        made_again(other, proxy)
+        client.send(request_message(name, ended_temporary(client), body=envelope())).result(PATIENCE)
+        eventually(lambda: dispatcher.counts["client awaited"] == 1, "it waits")
+        connection.tries = 0
+        eventually(lambda: dispatcher.counts["answer refused"] == 1, "its end is told")
+    assert connection.tries > 1
 
 
 def test_closed(other: Connection, proxy: Proxy, client: EmbeddedConnection, caplog: pytest.LogCaptureFixture) -> None:

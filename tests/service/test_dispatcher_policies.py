@@ -183,7 +183,10 @@ class TestPolicies(Kit):
 
     @pytest.mark.parametrize(
         ("error", "raises"),
-        [(SendFailedError("no room"), False), (SendFailedError("no room"), True), (ValueError("a MapMessage"), True)],
+        [
+            *((SendFailedError("no room"), False), (SendFailedError("no room"), True)),
+            *((ValueError("a MapMessage"), True), (RuntimeError("no new thread"), True), (OSError("no file"), False)),
+        ],
     )
     def test_letter_refused(
         self, client: Client, other: Connection, broker: Broker, error: Exception, raises: bool
@@ -200,9 +203,11 @@ class TestPolicies(Kit):
                 future.set_exception(error)
                 return future
 
-        with Dispatcher(Full(other), URI, failing(9, Policy(then="dead-letter")), dead_letters="letters"):
+        service = failing(9, Policy(then="dead-letter"))
+        with Dispatcher(Full(other), URI, service, dead_letters="letters") as dispatcher:
             assert client.call(envelope()).fault is not None
             eventually(lambda: broker.depth(DEAD) == 1, "the broker has it")
+            assert dispatcher.counts["failed"] == 1
 
     def test_one_way(self, client: Client, other: Connection, broker: Broker) -> None:
         """A one-way message is tried again and becomes a dead letter too; a fault goes to nobody."""
