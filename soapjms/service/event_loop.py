@@ -29,10 +29,6 @@ JOIN_SECONDS: Final = 2.0
 """Seconds to wait for the thread to end."""
 
 
-class EveryTaskCancelledError(asyncio.CancelledError):
-    """An awaitable was cancelled, and so were all tasks of its loop."""
-
-
 class LoopTasks:
     """Runs awaitables for other threads on an event loop.
 
@@ -70,28 +66,31 @@ class LoopTasks:
                 awaitable.close()
             self._note_end()
             raise asyncio.CancelledError from None
-        result, error = running.result()
-        if isinstance(error, EveryTaskCancelledError) and self._is_ended():
+        result, error, may_be_ended = running.result()
+        if may_be_ended and self._is_ended():
             self._note_end()
         if error is not None:
             raise error
         return result
 
-    async def _outcome(self, awaitable: Awaitable[Any], seconds: float | None) -> tuple[Any, BaseException | None]:
-        """Return the result or the error: a SystemExit raised by a task would end the loop for all others."""
+    async def _outcome(
+        self, awaitable: Awaitable[Any], seconds: float | None
+    ) -> tuple[Any, BaseException | None, bool]:
+        """Return the result or the error, and whether every task was cancelled, as `asyncio.run` does at its end.
+
+        A SystemExit raised by a task would end the loop for all others.
+        """
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await awaitable, None
+                return await awaitable, None, False
         except BaseException as error:
             if limit.expired() and isinstance(error, TimeoutError):
-                return None, RequestExpiredError("its request has expired")
-            if isinstance(error, asyncio.CancelledError) and all(each.cancelling() for each in asyncio.all_tasks()):
-                error = EveryTaskCancelledError()  # as `asyncio.run` does before it closes the loop
-            return None, error
+                return None, RequestExpiredError("its request has expired"), False
+            return None, error, all(each.cancelling() for each in asyncio.all_tasks())
         finally:
             self._tasks.discard(task)
 
