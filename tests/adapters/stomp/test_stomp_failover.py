@@ -46,7 +46,7 @@ def test_options_of_the_url() -> None:
         ("failover:(stomp://u:tops3cret@a)?backup=true", "known options are: initialReconnectDelay"),
         ("stomp://u:tops3cret@a?maxReconnectDelay=soon", "maxReconnectDelay must be milliseconds, got 'soon'"),
         ("stomp://a?randomize=yes", "randomize must be true or false, got 'yes'"),
-        ("stomp://a?maxReconnectAttempts=-2", "attempts must be at least 1, got -2"),
+        ("stomp://a?maxReconnectAttempts=-2", "attempts must be a whole number, at least 1, got -2"),
         ("stomp://a?initialReconnectDelay=0", "must be positive"),
         ("stomp://u:tops3cret@a,b?other=1", "has an unknown parameter; known are: .*heartbeat.*, maxReconnectDelay, "),
         ("stomp://u:?tops3cret@a", r"has an unknown parameter; .* A \? in user and password must be percent-encoded"),
