@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from replay_logs import at, request, write_log
+from replay_logs import at, request, write_log, write_parquet
 
 from soapjms.generate import generate
 from soapjms.protocol.record import Direction, capture, parse_time, to_json
@@ -140,20 +142,119 @@ def test_files_are_read_side_by_side(tmp_path: Path) -> None:
     assert seen == 3000
 
 
-def test_a_file_that_was_written_anew_is_rejected_once(tmp_path: Path) -> None:
-    """Where it stood is gone; the reason says so, and it is read no more."""
-    path = write_log(tmp_path / "log.jsonl", *(capture(request(n), at(n), Direction.REQUEST) for n in range(5)))
+def numbers(watched: Tail) -> list[int]:
+    """Read all that is new, also behind the last whole line; return the calls."""
+    chunks = list[Chunk]()
+    while (plan := watched.plan()) is not None:
+        chunks += Plan.from_json(plan.to_json()).chunks
+    return [int(text.removeprefix("call-")) for _, text in found([*chunks, *watched.rests()])]
+
+
+def resumed(watched: Tail) -> Tail:
+    """Watch the same folder in another process."""
+    places = {path: replace(place) for path, place in watched._places.items()}
+    return tail(watched._folder, Plan.from_json(Plan(9, (), places, None).to_json()))
+
+
+def same(watched: Tail) -> Tail:
+    """Go on in the same process."""
+    return watched
+
+
+@pytest.mark.parametrize("go_on", [same, resumed])
+@pytest.mark.parametrize("count", [1, 3, 9])
+@pytest.mark.parametrize(("name", "pack"), [("log.jsonl", as_it_is), ("log.jsonl.gz", compressed)])
+def test_a_log_is_renamed_and_another_begins_under_its_name(
+    tmp_path: Path, name: str, pack: Callable[[bytes], bytes], count: int, go_on: Callable[[Tail], Tail]
+) -> None:
+    """Smaller, of the same size or larger: each line is read once, also those that came before the change of names."""
+    path = tmp_path / name
+    append(path, b"".join(pack(line(n)) for n in range(3)))
     watched = tail(tmp_path)
-    watched.plan()
-    path.write_bytes(line(1))
-    plan = watched.plan()
+    assert numbers(watched) == [0, 1, 2]
+    for first in (10, 40):
+        append(path, pack(line(first - 1)))
+        for old in sorted(tmp_path.glob("log*"), reverse=True):
+            old.rename(tmp_path / f"log-{first}{old.name.removeprefix('log')}")
+        append(path, b"".join(pack(line(n)) for n in range(first, first + count)))
+        watched = go_on(watched)
+        assert sorted(numbers(watched)) == [*range(first - 1, first + count)]
+        assert numbers(watched) == []
+
+
+@pytest.mark.parametrize("go_on", [same, resumed])
+@pytest.mark.parametrize("count", [1, 3, 9])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_written_anew_is_read_from_its_beginning(
+    tmp_path: Path, count: int, go_on: Callable[[Tail], Tail], *, replaced: bool
+) -> None:
+    """In its place, as by logrotate's copytruncate, or by another file."""
+    path = tmp_path / "log.jsonl"
+    append(path, b"".join(map(line, range(3))))
+    watched = tail(tmp_path)
+    assert numbers(watched) == [0, 1, 2]
+    if replaced:
+        path.unlink()
+    path.write_bytes(b"".join(map(line, range(10, 10 + count))))
+    os.utime(path, ns=(count, count))
+    watched = go_on(watched)
+    assert numbers(watched) == [*range(10, 10 + count)]
+    append(path, line(50))
+    assert numbers(watched) == [50]
+
+
+def test_an_equal_file_in_place_of_a_log_is_the_log(tmp_path: Path) -> None:
+    """As rsync writes it: only what is new in it is read."""
+    path = tmp_path / "log.jsonl"
+    append(path, line(1))
+    watched = tail(tmp_path)
+    assert numbers(watched) == [1]
+    append(tmp_path / ".part", line(1) + line(2))
+    (tmp_path / ".part").rename(path)
+    assert numbers(watched) == [2]
+
+
+def test_parquet_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
+    """Its rows are copies, or new; a file that was only touched is the same."""
+    path = tmp_path / "log.parquet"
+    write_parquet(path, [capture(request(n), at(n)) for n in range(3)])
+    watched = tail(tmp_path)
+    assert numbers(watched) == [0, 1, 2]
+    os.utime(path, ns=(1, 1))
+    assert numbers(watched) == []
+    write_parquet(path, [capture(request(n), at(n)) for n in range(4)])
+    assert numbers(watched) == [0, 1, 2, 3]
+    path.rename(tmp_path / "other.parquet")
+    assert numbers(watched) == []
+
+
+def test_a_log_that_is_renamed_before_its_plan_is_carried_out(tmp_path: Path) -> None:
+    """It is read under its other name; what was written over is rejected, not passed over in silence."""
+    path = tmp_path / "log.jsonl"
+    append(path, line(1))
+    plan = tail(tmp_path).plan()
     assert plan is not None
+    path.rename(tmp_path / "old.jsonl")
+    append(path, line(2) * 9)
+    assert found(plan.chunks) == [(1, "call-1")]
+    (tmp_path / "old.jsonl").unlink()
     ((number, reason),) = found(plan.chunks)
     assert number is None
-    assert "was written anew" in reason
-    append(path, line(2) * 50)
-    assert watched.plan() is None
-    assert watched.rests() == []
+    assert "were not read in time" in reason
+
+
+def test_positions_of_an_earlier_version(tmp_path: Path) -> None:
+    """They have no digests: files are known by their paths, and those that were given up are read again."""
+    for name in ("a.jsonl", "b.jsonl"):
+        append(tmp_path / name, line(1) + line(2))
+    places = {
+        str(tmp_path / name): {"octets": len(line(1)), "line": 2, "form": "JSON Lines", "dead": dead, "tried": 0}
+        for name, dead in (("a.jsonl", False), ("b.jsonl", True))
+    }
+    chunk = [str(tmp_path / "a.jsonl"), "JSON Lines", 0, len(line(1)), 1, False, False, None]
+    last = Plan.from_json(json.dumps([4, [chunk], places, None]))
+    assert found(last.chunks) == [(1, "call-1")]
+    assert sorted(numbers(tail(tmp_path, last))) == [1, 2, 2]
 
 
 def test_damaged_gzip_is_read_up_to_the_damage(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 Files are read side by side in the order of their times, as if they were one: a client's log of last week never makes
 the service's log of last week late. A plan holds the read positions, so the last plan is enough to resume from.
 
+A file is known by what was read of it, whatever its name is now: a log that was renamed is read on, and one that was
+written anew under its name is read from its beginning.
+
 A recorder appends lines, or gzip members with whole lines, so the file itself shows what is whole. The rest, a line or
 member without its end, is left for later; a torn member is recognised by another that follows it. A Parquet file is
 whole when its end is there.
@@ -13,8 +16,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC
+from hashlib import blake2b
 from heapq import heapify, heappop, heapreplace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -27,6 +32,7 @@ from soapjms.protocol.record import format_time, parse_time
 from soapjms.replay.inputs import (
     HEAD_OCTETS,
     MARK,
+    SUFFIXES,
     FolderContents,
     LogFile,
     LogForm,
@@ -70,6 +76,7 @@ class Chunk(NamedTuple):
         rest: whether it is all the rest of the file, whole or not.
         marked: whether it begins with a byte order mark.
         problem: why it is rejected instead of read, or None.
+        digest: that of the file up to `end`, see `digest_of`; empty to read whatever is there now.
     """
 
     path: str
@@ -80,6 +87,7 @@ class Chunk(NamedTuple):
     rest: bool = False
     marked: bool = False
     problem: str | None = None
+    digest: str = ""
 
     @property
     def name(self) -> str:
@@ -97,15 +105,18 @@ def form_at(path: str) -> LogForm:
         return form_of(stream.read(HEAD_OCTETS), path)
 
 
-def whole_part(path: str, form: LogForm, start: int, limit: int) -> WholePart:
-    """Find the whole lines of a file from `start` on, up to about `limit` octets, at least one line if there is one.
+SEEN_OCTETS: Final = 1 << 12
+"""Number of octets at the beginning and at the end of what was read of a file that show whether it is still there."""
+DIGEST_OCTETS: Final = 16
 
-    Raises:
-        OSError: the file cannot be read.
-    """
-    with open(path, "rb") as stream:
+
+def digest_of(stream: BinaryIO, end: int) -> str:
+    """Return a digest of the first and the last octets before a position of a file."""
+    digest = blake2b(digest_size=DIGEST_OCTETS)
+    for start in (0, max(0, end - SEEN_OCTETS)):
         stream.seek(start)
-        return FINDERS[form](stream, limit)
+        digest.update(stream.read(min(SEEN_OCTETS, end)))
+    return digest.hexdigest()
 
 
 def _whole_rows(stream: BinaryIO, limit: int) -> WholePart:
@@ -196,15 +207,37 @@ def split_of(chunk: Chunk) -> Split | RejectedRow:
     """Return a chunk as a part of a log, or why it is none."""
     if chunk.problem is not None:
         return RejectedRow(chunk.name, None, chunk.problem)
+    path = _path_of(chunk)
+    if path is None:
+        said = f"the octets from {chunk.start} to {chunk.end} were not read in time: the file was written anew or moved"
+        return RejectedRow(chunk.name, None, said)
     if chunk.form is not LogForm.PARQUET:
-        log = LogFile(0, chunk.name, chunk.path, chunk.end, chunk.form)
+        log = LogFile(0, chunk.name, path, chunk.end, chunk.form)
         return Split(log, chunk.start, None if chunk.rest else chunk.end, chunk.first_line)
     try:
-        with open(chunk.path, "rb") as stream:
-            found = opened(stream, 0, chunk.name, chunk.path)
+        with open(path, "rb") as stream:
+            found = opened(stream, 0, chunk.name, path)
     except OSError as error:
         return RejectedRow(chunk.name, None, f"cannot be read: {error.strerror or error}")
     return found if isinstance(found, RejectedRow) else whole(found).without_groups
+
+
+def _path_of(chunk: Chunk) -> str | None:
+    """Return the path of a chunk's file, which may have been renamed in its folder since; None if it is gone."""
+    if not chunk.digest or _is_at(chunk.path, chunk):
+        return chunk.path
+    with suppress(OSError):
+        beside = sorted(Path(chunk.path).parent.iterdir())
+        return next((str(each) for each in beside if each.name.endswith(SUFFIXES) and _is_at(str(each), chunk)), None)
+    return None
+
+
+def _is_at(path: str, chunk: Chunk) -> bool:
+    try:
+        with open_file(path) as stream:
+            return digest_of(stream, chunk.end) == chunk.digest
+    except OSError:
+        return False
 
 
 PLAN_OCTETS: Final = 64 << 20
@@ -227,8 +260,10 @@ class FilePosition:
         octets: how many octets of the file were read.
         line: number of the next line.
         form: form of the file; None while it is unknown.
-        dead: whether the file is no longer read.
+        dead: whether it is a folder that was rejected.
         tried: its size when it was last examined in vain.
+        inode: the number of the file in its file system; 0 while it is unknown.
+        digest: that of the octets that were read, see `digest_of`; empty if an earlier version read them.
     """
 
     octets: int = 0
@@ -236,6 +271,14 @@ class FilePosition:
     form: LogForm | None = None
     dead: bool = False
     tried: int = 0
+    inode: int = 0
+    digest: str = ""
+
+    def is_read(self, stream: BinaryIO) -> bool:
+        """Say whether a file begins with what was read."""
+        if not self.digest:  # by an earlier version, which gave up files that were written anew
+            return self.form is LogForm.PARQUET or not self.dead
+        return digest_of(stream, self.octets) == self.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +349,7 @@ class Tail:
         self._octets = octets
         self._next = 0 if last is None else last.number + 1
         self._places = {} if last is None else {name: replace(place, tried=0) for name, place in last.places.items()}
+        self._seen: dict[str, _Look] = {}
         self._sizes: dict[str, int] = {}
         self._examined: dict[str, tuple[int, int, str, bool]] = {}
 
@@ -315,14 +359,15 @@ class Tail:
         below = self._below()
         for each in below.refused:
             self._refuse(each, chunks)
-        sources = [source for path in map(str, below.logs) if (source := self._source(path, chunks)) is not None]
+        self._recognise(below)
+        sources = [source for path in map(str, below.logs) if (source := self._source(path)) is not None]
         heapify(sources)
         left = self._octets
         while sources and left > 0 and len(chunks) < PLAN_CHUNKS:
             source = sources[0]
             octets = self._take(source, chunks)
             left -= octets
-            following = self._source(source.path, chunks) if octets else None
+            following = self._source(source.path) if octets else None
             if following is None:
                 heappop(sources)
             else:
@@ -337,10 +382,10 @@ class Tail:
     def rests(self) -> list[Chunk]:
         """Return the parts behind the whole lines of all files, as if nothing followed."""
         found = []
-        for path in map(str, self._below().logs):
+        below = self._below()
+        self._recognise(below)
+        for path in map(str, below.logs):
             place = self._places.get(path, FilePosition())
-            if place.dead:
-                continue
             try:
                 size, form = os.stat(path).st_size, place.form or form_at(path)
                 if size < place.octets or (size == place.octets and (size or form is LogForm.LINES)):
@@ -367,16 +412,34 @@ class Tail:
             chunks.append(Chunk(folder.file, LogForm.LINES, 0, 0, 0, problem=folder.reason))
             place.dead = True
 
-    def _source(self, path: str, chunks: list[Chunk]) -> _Source | None:
+    def _recognise(self, below: FolderContents) -> None:
+        """Find the positions of files that were renamed or written anew since the last look."""
+        looks = {path: look for path in map(str, below.logs) if (look := _look(path)) is not None}
+        places = self._places
+        strange = {path for path, look in looks.items() if self._seen.get(path) != look and not self._knows(path, look)}
+        self._seen = looks
+        left = {place.inode: path for path, place in places.items() if path not in looks or path in strange}
+        former = {path: left[looks[path].inode] for path in strange if looks[path].inode in left}
+        renamed = {path: places[name] for path, name in former.items() if _fits(path, places[name], looks[path])}
+        for path in strange.union(former[path] for path in renamed):
+            places.pop(path, None)
+            self._examined.pop(path, None)
+        places.update({path: renamed.get(path) or FilePosition(inode=looks[path].inode) for path in strange})
+
+    def _knows(self, path: str, look: _Look) -> bool:
+        """Say whether the file at a path is the one whose position is known."""
+        place = self._places.get(path)
+        if place is None or not _fits(path, place, look):
+            return False
+        place.inode = look.inode  # another if an equal file took its place
+        return True
+
+    def _source(self, path: str) -> _Source | None:
         """Examine a file; return None if there is nothing to read from it now."""
-        place, size = self._places.setdefault(path, FilePosition()), _size(path)
-        if place.dead or size is None or size == place.octets:
+        place, look = self._places.setdefault(path, FilePosition()), _look(path)
+        if look is None or look.size <= place.octets:
             return None
-        if size < place.octets:
-            said = f"is {size} octets long, and {place.octets} were read of it: it was written anew; it is read no more"
-            chunks.append(Chunk(path, LogForm.LINES, 0, 0, 0, problem=said))
-            place.dead = True
-            return None
+        size = look.size
         if not self._worth_a_look(path, place, size):
             return None
         known = self._examined.get(path)
@@ -400,22 +463,50 @@ class Tail:
         """Take a part of a file, and return its approximate size; 0 if nothing is whole."""
         path, place = source.path, source.place
         assert place.form is not None
+        start, line = place.octets, place.line
         try:
-            found = whole_part(path, place.form, place.octets, max(1, self._octets // PLAN_PARTS))
+            with open_file(path) as stream:
+                if start and not place.is_read(stream):  # it was written anew since the look at it
+                    self._seen.pop(path, None)
+                    return 0
+                stream.seek(start)
+                found = FINDERS[place.form](stream, max(1, self._octets // PLAN_PARTS))
+                digest, inode = digest_of(stream, found.end), os.fstat(stream.fileno()).st_ino
         except OSError:
             return 0
-        start, line = place.octets, place.line
         if found.end > start:
             place.octets, place.line, place.tried = found.end, line + found.lines, 0
-            place.dead = place.form is LogForm.PARQUET
-            chunks.append(Chunk(path, place.form, start, found.end, line, marked=source.marked))
+            place.digest, place.inode = digest, inode
+            chunks.append(Chunk(path, place.form, start, found.end, line, marked=source.marked, digest=digest))
             return max(found.octets, 1)
         place.tried = source.size
         return 0
 
 
-def _size(path: str) -> int | None:
+class _Look(NamedTuple):
+    """What shows that a file was changed: with `changed` in nanoseconds since 1970."""
+
+    inode: int
+    size: int
+    changed: int
+
+
+def _look(path: str) -> _Look | None:
     try:
-        return os.stat(path).st_size
+        found = os.stat(path)
     except OSError:
         return None
+    return _Look(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _fits(path: str, place: FilePosition, look: _Look) -> bool:
+    """Say whether a position is that of the file at a path."""
+    if not place.octets:
+        return place.inode == look.inode
+    if look.size < place.octets or (place.form is LogForm.PARQUET and look.size != place.octets):
+        return False
+    try:
+        with open_file(path) as stream:
+            return place.is_read(stream)
+    except OSError:
+        return place.inode == look.inode
