@@ -35,7 +35,7 @@ from soapjms.replay.inputs import (
     opened,
     whole,
 )
-from soapjms.replay.marks import SUMMARY
+from soapjms.replay.marks import FOLDERS, SUMMARY
 from soapjms.replay.output import check_names
 from soapjms.replay.records import MAX_LINE_OCTETS
 from soapjms.replay.uris import scheme_of, shown
@@ -200,15 +200,22 @@ def staging(spark: SparkSession, out: str, files: Path) -> Iterator[str]:
         system.setPermission(scratch, _java(spark).org.apache.hadoop.fs.permission.FsPermission("700"))
     except Py4JJavaError as error:
         raise UsageError(f"{shown(out)} cannot be written: {_why(error)}") from None
+    left = scratch
     try:
         yield scratch.toString()
         for each in sorted(files.iterdir()):
             system.copyFromLocalFile(place_of(spark, each.as_uri())[1], scratch)
-        _put_in_place(system, scratch, place, _beside(spark, place))
+        try:
+            _check_replaceable(spark, out)  # again, as others may have written there meanwhile
+        except UsageError as error:
+            left = None
+            raise UsageError(f"{error}; all results are in {shown(scratch.toString())}") from None
+        _replace(system, scratch, place, _beside(spark, place))
     finally:
         with suppress(Py4JError, OSError):  # Java may have ended, which is reported elsewhere
             system.setWriteChecksum(True)
-            system.delete(scratch, True)  # nothing is there if all went well
+            if left is not None:
+                system.delete(left, True)  # nothing is there if all went well
 
 
 def _beside(spark: SparkSession, place: Any) -> Any:
@@ -216,7 +223,7 @@ def _beside(spark: SparkSession, place: Any) -> Any:
     return _java(spark).org.apache.hadoop.fs.Path(place.getParent(), f".{place.getName()}.{uuid4().hex}")
 
 
-def _put_in_place(system: Any, scratch: Any, place: Any, former: Any) -> None:
+def _replace(system: Any, scratch: Any, place: Any, former: Any) -> None:
     is_there = system.exists(place)
     if is_there:
         _rename(system, place, former)
@@ -244,7 +251,10 @@ def _check_replaceable(spark: SparkSession, out: str) -> None:
         return
     if not system.getFileStatus(place).isDirectory():
         raise UsageError(f"{name} is not a folder; name one that does not exist yet, or an earlier run's")
-    names = [each.getPath().getName() for each in system.listStatus(place)]
+    listed = [each.getPath() for each in system.listStatus(place)]
+    names = [each.getName() for each in listed]
+    for folder in (each for each in listed if each.getName() in FOLDERS):
+        names += (f"{folder.getName()}/{each.getPath().getName()}" for each in system.listStatus(folder))
     check_names(name, names, lambda: _octets_of(spark, f"{out.rstrip('/')}/{SUMMARY}"))
 
 

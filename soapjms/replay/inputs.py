@@ -26,7 +26,7 @@ from pyarrow import parquet
 
 from soapjms.protocol.text import shown as quoted
 from soapjms.replay.errors import NoInputError
-from soapjms.replay.marks import SUMMARY, own_names
+from soapjms.replay.marks import HIDING, SUMMARY, own_names
 from soapjms.replay.parquet import schema_problem
 from soapjms.replay.uris import is_elsewhere, shown, without_query
 
@@ -52,8 +52,6 @@ A_LOG: Final = (
     "a capture log has a JSON object with a member v in each line, plain or compressed with gzip, or is Parquet: "
     "soapjms capture and soapjms.Recorder write them"
 )
-HIDING: Final = (".", "_")
-"""Prefixes of the names of hidden files, which programs keep for themselves."""
 
 
 class LogForm(StrEnum):
@@ -357,12 +355,13 @@ def _remote_names(
     found: list[_Candidate] = []
     rejected.extend(RejectedRow(shown(name), None, f"{CLOSED}: {why}") for name, why in problems.items())
     for match in matches:
+        ignored = []
         for name, path, place in match.files:
             if without_query(name).endswith(SUFFIXES) or name == match.name:
                 found.append(_Candidate(name, path, uri, place, name.rstrip("/") == uri.rstrip("/"), is_distant))
-            elif not is_hidden(name.removeprefix(match.name).split("/")):
-                others[place] = shown(name).rpartition("/")[2]
-        for name, _, place in match.results:
+            else:
+                ignored.append((name, path, place))
+        for name, _, place in [*ignored, *match.results]:
             if not is_hidden(name.removeprefix(match.name).split("/")):
                 others[place] = shown(name).rpartition("/")[2]
     if not found and any(match.is_folder for match in matches) and not problems:
@@ -471,7 +470,7 @@ def _folders(
     """
 
     def refuse(error: OSError) -> None:
-        refused.append(RejectedRow(shown(error.filename), None, f"the folder cannot be listed: {error.strerror}"))
+        refused.append(RejectedRow(shown(error.filename), None, f"{CLOSED}: {error.strerror}"))
 
     seen: set[str] = set()
     tops = [os.fspath(folder)]

@@ -13,8 +13,12 @@ from typing import Final, NamedTuple
 PRODUCER: Final = "soapjms replay"
 """Marks a folder as made by replay."""
 SUMMARY: Final = "summary.json"
-FILES: Final = frozenset({SUMMARY, "verdicts", "rejected", "late", "report.html", "report.json", "junit.xml"})
+FOLDERS: Final = frozenset({"verdicts", "rejected", "late"})
+"""The folders of results, which have files of Parquet, and hidden ones of Spark."""
+FILES: Final = frozenset({SUMMARY, *FOLDERS, "report.html", "report.json", "junit.xml"})
 """What results consist of."""
+HIDING: Final = (".", "_")
+"""Prefixes of the names of hidden files, which programs keep for themselves."""
 LOCK: Final = "lock.sqlite"
 """A database in the scratch folder of a run, locked by its process."""
 RESULT: Final = "result"
@@ -23,6 +27,12 @@ FORMER: Final = "former"
 CHECKPOINT_MARKS: Final = frozenset({"terms.json", "plans", "lock"})
 CHECKPOINT: Final = CHECKPOINT_MARKS | {"spark", "steps", "held", "merged", "temporary"}
 """What the checkpoint of a run that follows logs consists of."""
+
+
+def is_result(name: str) -> bool:
+    """Say whether results may have a file or folder of a name, which is `folder/name` in one of `FOLDERS`."""
+    top, _, below = name.partition("/")
+    return top in FILES and (not below or below.startswith(HIDING) or below.endswith(".parquet"))
 
 
 def is_ours(summary: Callable[[], bytes]) -> bool:

@@ -23,10 +23,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.marks import FILES, FORMER, LOCK, RESULT, SUMMARY, is_ours
+from soapjms.replay.marks import FOLDERS, FORMER, LOCK, RESULT, SUMMARY, is_ours, is_result
 from soapjms.replay.parquet import BATCH_OCTETS, row_octets, to_batch
+from soapjms.replay.uris import shown
 
 BATCH_ROWS: Final = 2000
+MADE_NAME: Final = "[a-z0-9_]" * 8
+"""Pattern of the end of a name that `tempfile.mkdtemp` makes: another folder's may go on in any other way."""
+MAX_PATH_OCTETS: Final = 480
+"""Maximum length of the path of a folder, as SQLite takes paths of 512 octets, and files in it have longer ones."""
 PART: Final = "part-00000.parquet"
 """The file of rows that one process writes."""
 
@@ -131,32 +136,54 @@ def staging(out: Path) -> Iterator[Path]:
 
     Only the owner can read the results, finished or not, whatever the mode of an earlier run's. If the block raises, or
     the process is killed, `out` stays as it was. The folder around the yielded one is scratch space, and is removed;
-    that of a killed process is removed by the next run.
+    that of a killed process is removed by the next run. If `out` cannot be replaced at the end, as somebody put files
+    into it meanwhile, the results are left in a folder beside it.
 
     Raises:
-        UsageError: `out` holds anything but an earlier run's results, or cannot be made.
+        UsageError: `out` holds anything but an earlier run's results, or cannot be made; if that is seen at the end,
+            the text names the folder with the results.
     """
     check_replaceable(out)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        for left in out.parent.glob(f".{glob.escape(out.name)}.*/{LOCK}"):
-            _clear_up(left.parent, out)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}: {error.filename}") from None
-    lock = sqlite3.connect(scratch / LOCK)
-    try:
-        lock.execute("BEGIN EXCLUSIVE")  # until this process ends, however it does
+    with _scratch_folder(out) as scratch:
         result = scratch / RESULT
         result.mkdir()
         yield result
         make_private(result)
         sync_all(result)
-        _put_in_place(result, out, scratch / FORMER)
+        _replace(out, result, scratch / FORMER)
         sync(out.parent)
+
+
+@contextmanager
+def _scratch_folder(out: Path) -> Iterator[Path]:
+    """Yield a hidden folder beside `out`, locked until this process ends, however it does; remove those of killed ones.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror}: {error.filename}") from None
+    try:
+        for lock in out.parent.glob(f".{glob.escape(out.name)}.{MADE_NAME}/{LOCK}"):
+            with suppress(OSError):  # what cannot be removed is left
+                if lock.parent.lstat().st_uid == scratch.stat().st_uid:
+                    _clear_up(lock.parent, out)
+        with closing(_locked(scratch / LOCK)):
+            yield scratch
     finally:
-        lock.close()
         _remove(scratch)
+
+
+def _locked(database: Path) -> sqlite3.Connection:
+    try:
+        lock = sqlite3.connect(database)
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as error:
+        raise UsageError(f"{database} cannot be written: {error}") from None
+    return lock
 
 
 @contextmanager
@@ -186,8 +213,8 @@ def _clear_up(scratch: Path, out: Path) -> None:
     with closing(sqlite3.connect(scratch / LOCK, timeout=0)) as lock:
         try:
             lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError:
-            return  # its process is still running
+        except sqlite3.Error:
+            return  # its process is still running, or it is no lock of ours
         if (scratch / FORMER).exists() and not out.exists():
             (scratch / RESULT).rename(out)
         _remove(scratch)
@@ -201,21 +228,44 @@ def _remove(scratch: Path) -> None:
                 shutil.rmtree(each, ignore_errors=True)
             elif each.name != LOCK:
                 each.unlink(missing_ok=True)
-        if [each.name for each in scratch.iterdir()] == [LOCK]:
+        if {each.name for each in scratch.iterdir()} <= {LOCK}:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def check_replaceable(out: Path) -> None:
-    """Refuse an output folder with files that this program did not make.
+def check_path(folder: Path) -> None:
+    """Refuse a path of a folder that the databases of a run cannot be in.
 
     Raises:
-        UsageError: the folder has such a file, which the text names, or `out` is not a folder.
+        UsageError: it is not UTF-8, or longer than `MAX_PATH_OCTETS`.
     """
+    octets = os.fsencode(folder)
+    if len(octets) > MAX_PATH_OCTETS:
+        said = (
+            f"has {len(octets)} octets, and at most {MAX_PATH_OCTETS} are possible; name a folder with a shorter path"
+        )
+        raise UsageError(f"the path {shown(str(folder))} {said}")
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"the path {shown(str(folder))} is not UTF-8; name another folder") from None
+
+
+def check_replaceable(out: Path) -> None:
+    """Refuse an output folder that cannot be replaced, or with files that this program did not make.
+
+    Raises:
+        UsageError: the folder has such a file, which the text names, `out` is not a folder, or see `check_path`.
+    """
+    check_path(out)
     if not os.path.lexists(out):
         return
     if not out.is_dir():
         raise UsageError(f"{out} is not a folder; name one that does not exist yet, or an earlier run's")
-    check_names(str(out), (each.name for each in out.iterdir()), (out / SUMMARY).read_bytes)
+    if os.path.ismount(out):
+        raise UsageError(f"{out} is a mount point, which results cannot replace; name a folder in it: {out / 'report'}")
+    inside = [each.name for each in out.iterdir()]
+    below = [f"{each.parent.name}/{each.name}" for name in FOLDERS & {*inside} for each in (out / name).glob("*")]
+    check_names(str(out), [*inside, *below], (out / SUMMARY).read_bytes)
 
 
 def check_names(out: str, names: Iterable[str], summary: Callable[[], bytes]) -> None:
@@ -223,26 +273,37 @@ def check_names(out: str, names: Iterable[str], summary: Callable[[], bytes]) ->
 
     Args:
         out: the folder, for the error.
-        names: the names of what is in it.
+        names: the names of what is in it, and of what is in `FOLDERS` as `folder/name`.
         summary: reads its summary.json.
 
     Raises:
         UsageError: there is such a file, which the text names.
     """
     inside = sorted(names)
-    foreign = [name for name in inside if name not in FILES]
+    foreign = [name for name in inside if not is_result(name)]
     if foreign:
         raise UsageError(f"{out} holds {foreign[0]}, which replay did not write; name a new folder")
     if inside and not (SUMMARY in inside and is_ours(summary)):
         raise UsageError(f"{out} does not look like the results of a replay; name a new folder")
 
 
-def _put_in_place(result: Path, out: Path, former: Path) -> None:
-    if out.exists():
-        out.rename(former)
+def _replace(out: Path, result: Path, former: Path) -> None:
+    """Put results in the place of earlier ones; if that fails, beside it.
+
+    Raises:
+        UsageError: it failed; the text says why, and where the results are.
+    """
     try:
+        check_replaceable(out)
+        with suppress(FileNotFoundError):
+            out.rename(former)
         result.rename(out)
-    except OSError:
-        if former.exists():
+    except (OSError, UsageError) as error:
+        if former.exists() and not os.path.lexists(out):
             former.rename(out)
-        raise
+        kept = Path(tempfile.mkdtemp(prefix=f"{out.name}.", dir=out.parent))
+        result.rename(kept)
+        why = str(error) if isinstance(error, UsageError) else f"{out} cannot be replaced: {error.strerror}"
+        if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            why = f"{out} was written by another run meanwhile"
+        raise UsageError(f"{why}; all results are in {kept}") from None

@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay.marks import FILES, SUMMARY
+from soapjms.replay.marks import FILES, SUMMARY, is_result
 from soapjms.replay.output import check_names, temporary_result
 from soapjms.replay.remote_files import failing_as_os_error, files_in, found_at, lists_all, name_of, reached
 from soapjms.replay.uris import shown
@@ -81,25 +81,27 @@ def staging(out: str) -> Iterator[Path]:
             files = [each.relative_to(result).as_posix() for each in result.rglob("*") if each.is_file()]
             with _failing_as_ours(failure):
                 _put(system, result, scratch, files)
-                system.invalidate_cache()
-                _checked(system, place, name)  # again, as others may have written there meanwhile
         except BaseException:
             _remove(system, scratch)
             raise
         whole = shown(name_of(out, place, scratch))
         with _failing_as_ours(failure, f"; all results are in {whole}"), ThreadPoolExecutor(1) as thread:
-            # which goes on to its end if this one is interrupted
-            thread.submit(_put_in_place, system, result, place, scratch, files).result()
+            system.invalidate_cache()
+            _checked(system, place, name)  # again, as others may have written there meanwhile
+            # The thread goes on to its end if this one is interrupted
+            thread.submit(_replace, system, result, place, scratch, files).result()
 
 
 @contextmanager
 def _failing_as_ours(what: str, hint: str = "") -> Iterator[None]:
-    """Turn exceptions of a file system into UsageError, which begins with what cannot be done."""
+    """Turn exceptions of a file system into UsageError, which begins with what cannot be done and ends with a hint."""
     try:
         with failing_as_os_error():
             yield
     except OSError as error:
         raise UsageError(f"{what}: {error}{hint}") from None
+    except UsageError as error:
+        raise UsageError(f"{error}{hint}") from None
 
 
 def _checked(system: Any, place: str, name: str) -> str:
@@ -114,14 +116,15 @@ def _checked(system: Any, place: str, name: str) -> str:
     if info is not None:
         listed = [(each["name"].rstrip("/"), each["type"]) for each in system.ls(place, detail=True)]
         names = {basename(each.removeprefix(place)) for each, kind in listed if each != place or kind == "directory"}
+        below = {each.removeprefix(f"{place}/") for each in _results_at(system, place)}
         if MARK in names:
-            check_names(name, names - {MARK, *FILES}, bytes)
+            check_names(name, {each for each in names | below if each != MARK and not is_result(each)}, bytes)
         else:
-            check_names(name, names, lambda: system.cat_file(f"{place}/{SUMMARY}"))
+            check_names(name, names | below, lambda: system.cat_file(f"{place}/{SUMMARY}"))
     return f"{dirname(place).rstrip('/')}/.{basename(place)}.{uuid4().hex}"
 
 
-def _put_in_place(system: Any, result: Path, place: str, scratch: str, files: Sequence[str]) -> None:
+def _replace(system: Any, result: Path, place: str, scratch: str, files: Sequence[str]) -> None:
     mark, own = f"{place}/{MARK}", basename(scratch).encode()
     _make_folder(system, place)
     system.pipe_file(mark, own)

@@ -24,7 +24,7 @@ from replay_logs import REPLIES, assert_same, at, request, response, rows, summa
 from soapjms.generate import generate
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture, format_time, to_json
-from soapjms.replay import NoInputError, Summary, replay
+from soapjms.replay import NoInputError, Summary, follower, replay
 from soapjms.replay.engines import EXACT, LOCAL, SPARK, EngineName
 from soapjms.replay.follower import follow, steps
 from soapjms.replay.follower.held_records import FORMAT, HELD, HeldRecords
@@ -286,6 +286,49 @@ def test_who_watches_gets_reports_at_once(tmp_path: Path) -> None:
 
     last = follow(logs, out, every=SOON, stop=stop, on_report=watch)
     assert (seen[0], seen[-2:], last.members["messages"]) == (0, [2, 2], 2)
+
+
+def test_a_file_among_the_results_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and the report is written once the file is gone; at the end the file is an error."""
+    logs, out, stop, told = tmp_path / "logs", tmp_path / "out", Event(), list[str]()
+    monkeypatch.setattr(follower, "LIVE_REPORT_SECONDS", 0.05)
+    logs.mkdir()
+    seen: list[int] = []
+
+    def watch(done: Summary) -> None:
+        seen.append(done.members["messages"])
+        if seen == [0]:
+            (out / ".DS_Store").touch()
+            write_log(logs / "1.jsonl", capture(request(1), at(1)))
+        elif seen[-1] == 1:
+            stop.set()
+
+    def hear(text: str) -> None:
+        if text.startswith("the report was not written"):
+            told.append(text)
+            (out / ".DS_Store").unlink()
+
+    follow(logs, out, engine="local", every=SOON, stop=stop, on_report=watch, progress=hear)
+    assert seen == [0, 1, 1]
+    assert told == [f"the report was not written: {out} holds .DS_Store, which replay did not write; name a new folder"]
+    write_log(logs / "2.jsonl", capture(request(2), at(2)))
+    for _ in ("at the end", "at the start"):
+        with pytest.raises(UsageError, match=r"holds \.DS_Store"):
+            caught_up(logs, out, engine="local", progress=lambda text: (out / ".DS_Store").touch())
+
+
+def test_results_share_nothing_with_the_checkpoint(tmp_path: Path) -> None:
+    """Who changes a file of the results does not change those of the next report."""
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    write_log(logs / "a.jsonl", capture(request(1, priority=12), at(0)), capture(request(2), at(3000)))
+    caught_up(logs, out, engine="local")
+    found = rows(out, "verdicts")
+    assert found
+    for path in (out / "verdicts").iterdir():
+        path.write_bytes(b"")
+    caught_up(logs, out, engine="local")
+    assert rows(out, "verdicts") == found
 
 
 @pytest.mark.spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -37,6 +38,7 @@ from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
 from soapjms.protocol.senders import Senders
 from soapjms.replay import NoInputError, Summary, replay
+from soapjms.replay.follower import follow
 from soapjms.replay.inputs import RejectedRow, count_lines, expand, splits, whole
 from soapjms.replay.parquet import RECORDS, REJECTED, VERDICTS, from_row, to_row
 from soapjms.replay.parties import PartyKey
@@ -610,6 +612,93 @@ def test_an_earlier_result_is_replaced_and_anything_else_is_not(tmp_path: Path) 
         assert (tmp_path / "foreign" / "summary.json").read_text() == text
     with pytest.raises(UsageError, match="is not a folder"):
         run(log, log)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "verdicts/mine.xlsx", "summary.json"])
+def test_files_that_come_during_a_run_stay(tmp_path: Path, name: str) -> None:
+    """They are not deleted, nor are the results: the error names the folder where these are."""
+    log, out = write_log(tmp_path / "log.jsonl", capture(request(1), at(1))), tmp_path / "out"
+    run(log, out)
+
+    def write(text: str) -> None:
+        if text == "writing the report":
+            (out / name).write_text("of a day")
+
+    with pytest.raises(UsageError, match="; all results are in ") as refused:
+        run(CXF, out, progress=write)
+    assert (out / name).read_text() == "of a day"
+    kept = Path(str(refused.value).rpartition(" ")[2])
+    assert (summary(kept)["records"], kept.parent) == (26, tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([log, out, kept])
+
+
+def test_two_runs_to_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The results of one of them are there, and those of the other beside them, which its error says."""
+    out, rename = tmp_path / "out", Path.rename
+    run(CXF, out)
+
+    def meanwhile(self: Path, target: Path) -> Path:
+        if Path(target).name == "former":
+            monkeypatch.setattr(Path, "rename", rename)
+            renamed = rename(self, target)
+            run(CXF, out, profile="cr-2009")
+            return renamed
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", meanwhile)
+    with pytest.raises(UsageError, match="was written by another run meanwhile; all results are in ") as refused:
+        run(CXF, out)
+    kept = Path(str(refused.value).rpartition(" ")[2])
+    assert [summary(each)["profile"] for each in (out, kept)] == ["cr-2009", "rec-2012"]
+    assert sorted(tmp_path.iterdir()) == sorted([out, kept])
+
+
+def test_a_folder_that_cannot_be_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The results are beside it, and the earlier ones in their place."""
+    out, rename = tmp_path / "out", Path.rename
+    run(CXF, out, profile="cr-2009")
+
+    def failing(self: Path, target: Path) -> Path:
+        if target == out and self.name == "result":
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(UsageError, match="cannot be replaced: Device or resource busy; all results are in ") as refused:
+        run(CXF, out)
+    kept = Path(str(refused.value).rpartition(" ")[2])
+    assert [summary(each)["profile"] for each in (out, kept)] == ["cr-2009", "rec-2012"]
+
+
+@pytest.mark.parametrize(
+    ("out", "reason"),
+    [
+        ("/dev", "/dev is a mount point, which results cannot replace; name a folder in it: /dev/report"),
+        (os.fsdecode(b"r\xff"), r"r\\xff is not UTF-8; name another folder"),
+        (
+            "/".join("r" * 200 for _ in range(4)),
+            "octets, and at most 480 are possible; name a folder with a shorter path",
+        ),
+    ],
+)
+def test_folders_that_cannot_be_used(tmp_path: Path, out: str, reason: str) -> None:
+    """They are refused before a log is read, for results and for a checkpoint, and nothing is left."""
+    with pytest.raises(UsageError, match=reason):
+        run(CXF, tmp_path / out)
+    if out != "/dev":
+        with pytest.raises(UsageError, match=reason):
+            follow(CXF.parent, tmp_path / "out", checkpoint=tmp_path / out)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_looks_like_a_folder_of_a_killed_run_is_left(tmp_path: Path) -> None:
+    """It is that of another result, or has another database; one that a killed run left is completed and removed."""
+    for name, text in ((".out.old.abcd_123", ""), (".out.abcd_123", "x" * 200), (".out.efgh1234", "")):
+        (tmp_path / name / "former").mkdir(parents=True)
+        (tmp_path / name / "result").mkdir()
+        (tmp_path / name / "lock.sqlite").write_text(text)
+    run(CXF, tmp_path / "out")
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".out.abcd_123", ".out.old.abcd_123", "out"]
 
 
 def test_a_run_that_ends_early_leaves_nothing(tmp_path: Path) -> None:

@@ -412,7 +412,7 @@ def test_killed_while_results_are_put_in_place(tmp_path: Path) -> None:
 def test_killed_while_its_java_still_writes(tmp_path: Path) -> None:
     """What cannot be removed yet of a run is removed by a later one."""
     for number in range(20):
-        left, over = tmp_path / f".out.{number}", Event()
+        left, over = tmp_path / f".out.{number:08}", Event()
         (left / "spark").mkdir(parents=True)
         for name in (LOCK, *(f"spark/{each}.old" for each in range(300))):
             (left / name).touch()

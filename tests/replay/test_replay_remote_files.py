@@ -14,7 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from replay_logs import CXF, assert_same_reports, rows
 
 from soapjms.protocol.errors import UsageError
-from soapjms.replay import engines, inputs, local, remote_files, remote_results, replay, run
+from soapjms.replay import Summary, engines, inputs, local, remote_files, remote_results, replay, run
 from soapjms.replay.inputs import expand
 from soapjms.replay.remote_files import name_of
 from soapjms.replay.uris import shown, without_here
@@ -263,15 +263,18 @@ def test_a_place_that_cannot_be_looked_at(weak: WeakFileSystem) -> None:
 
 
 def test_a_place_that_others_write_to_meanwhile(weak: WeakFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their file stays, and nothing is left beside it."""
+    """Their file stays, also among the verdicts, and the results are beside it."""
+    write = run.report.write
 
-    def written(*_: Any) -> None:
-        put(weak, "/r/out/thesis.doc")
+    def written(summary: Summary, *others: Any) -> None:
+        write(summary, *others)
+        put(weak, "/r/out/verdicts/thesis.doc")
 
     monkeypatch.setattr(run.report, "write", written)
-    with pytest.raises(UsageError, match=r"holds thesis\.doc, which replay did not write"):
+    with pytest.raises(UsageError, match=r"holds verdicts/thesis\.doc, which .*; all results are in weak:///r/\.out\."):
         replay(CXF, "weak:///r/out", engine="local")
-    assert weak.find("/r") == ["/r/out/thesis.doc"]
+    assert weak.find("/r/out") == ["/r/out/verdicts/thesis.doc"]
+    assert len(weak.glob("/r/.out.*/summary.json")) == 1
 
 
 def test_two_runs_to_one_place(weak: WeakFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,8 +237,8 @@ class _Following:
             elif patience is not None and monotonic() - news >= patience:
                 return
             if not told and (now := monotonic()) >= due and not stop.is_set():
-                self._report()
-                due, told = self._due(now, monotonic()), True
+                told = self._try_to_report()
+                due = self._due(now, monotonic())
             if plan is None or plan.unread is None:  # else there is more to read at once
                 rest = every - (monotonic() - begun)
                 stop.wait(max(0.0, rest if patience is None else min(rest, patience)))
@@ -255,13 +255,22 @@ class _Following:
         self._checkpoint.forget_plans()
         self._progress(_told(plan, self._checkpoint.done()))
 
+    def _try_to_report(self) -> bool:
+        """Write the results; if others put files there, tell it, and return False: they may be gone next time."""
+        try:
+            self._report()
+        except UsageError as error:
+            self._progress(f"the report was not written: {error}")
+            return False
+        return True
+
     def _report(self) -> Summary:
         """Write the results as if no more records followed."""
         with staging(self._target) as result:
             done = self._steps.as_of_now(self._tail.rests(), result)
             for name in RESULTS:
                 for path in self._checkpoint.results(name):
-                    _link(path, result / name / f"{path.parents[1].name}-{path.name}")
+                    shutil.copyfile(path, result / name / f"{path.parents[1].name}-{path.name}")
             note_others(done.tally, self._tail.others())
             summary = summarise(done.tally, done.rejects, self._terms, [str(self._source)])
             watermark = None if done.watermark is None else format_time(done.watermark)
@@ -284,11 +293,3 @@ def _told(plan: Plan, done: FollowResults) -> str:
         f"{counted(counts['messages',], 'message')} judged, {counted(failed, 'verdict')} failed, "
         f"{counted(done.held, 'record')} held, {done.late} late, {counts['rejected',]} rejected"
     )
-
-
-def _link(path: Path, place: Path) -> None:
-    """Link a file, which never changes, to another place; on file systems without links, copy it."""
-    try:
-        place.hardlink_to(path)
-    except OSError:
-        shutil.copyfile(path, place)

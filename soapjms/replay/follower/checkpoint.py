@@ -35,7 +35,7 @@ from soapjms.replay.column_store import failures_told, gathered
 from soapjms.replay.follower.held_records import FORMAT, HeldRecords
 from soapjms.replay.follower.results import FollowResults
 from soapjms.replay.follower.tail import Plan
-from soapjms.replay.output import give_name, sync_all, write_text
+from soapjms.replay.output import check_path, give_name, sync_all, write_text
 
 RESULTS: Final = ("verdicts", "rejected", "late")
 MAX_STEP_RESULTS: Final = 200
@@ -75,9 +75,10 @@ class Checkpoint:
             terms: the terms that a resumed run must share with those before.
 
         Raises:
-            UsageError: another process uses the folder, it cannot be written, or the terms differ.
+            UsageError: another process uses the folder, it cannot be written, the terms differ, or see `check_path`.
             StoreFailedError: memory or disk space ran out.
         """
+        check_path(self.folder)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.folder.chmod(0o700)  # it holds records as they were captured, in files of any mode

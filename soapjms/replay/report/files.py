@@ -226,7 +226,7 @@ def write(summary: Summary, folder: Path, against: Summary | None = None) -> Non
     """Write all files that are made from a summary; the page compares it with an earlier one, if there is any."""
     for name, text in _made(summary, against).items():
         (folder / name).write_text(text, "utf-8")
-    (folder / "report.json").write_text(to_json(summary), "utf-8")
+    (folder / REPORT).write_text(to_json(summary), "utf-8")
     (folder / SUMMARY).write_text(summary.to_json(), "utf-8")
 
 
