@@ -163,7 +163,7 @@ def test_bad_input_on_spark(tmp_path: Path) -> None:
     for write, _, _ in CASES:
         (tmp_path / "logs" / write.__name__).mkdir(parents=True)
         write(tmp_path / "logs" / write.__name__)
-    assert replayed(tmp_path)[0] == 1, (tmp_path / "said").read_text("utf-8")
+    assert replayed(tmp_path, "--engine", "spark")[0] == 1, (tmp_path / "said").read_text("utf-8")
     (tmp_path / "out").rename(tmp_path / "spark")
     assert replayed(tmp_path, "--local")[0] == 1
     assert_equal(tmp_path / "spark", tmp_path / "out")
@@ -176,7 +176,7 @@ def test_bad_input_that_is_followed(tmp_path: Path) -> None:
     for write, _, _ in CASES:
         (tmp_path / "logs" / write.__name__).mkdir(parents=True)
         write(tmp_path / "logs" / write.__name__)
-    assert replayed(tmp_path, logs=FOLLOWED)[0] == 1, (tmp_path / "said").read_text("utf-8")
+    assert replayed(tmp_path, "--engine", "spark", logs=FOLLOWED)[0] == 1, (tmp_path / "said").read_text("utf-8")
     (tmp_path / "out").rename(tmp_path / "followed")
     assert replayed(tmp_path, "--local")[0] == 1
     assert_same(tmp_path / "followed", tmp_path / "out")

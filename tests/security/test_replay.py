@@ -24,6 +24,7 @@ from soapjms import Recorder
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import replay
+from soapjms.replay.engines import LOCAL, SPARK, EngineName
 from soapjms.replay.follower import follow
 from soapjms.replay.inputs import Split, expand, whole
 from soapjms.replay.records import OCTETS_OF_LINE, SPARE_LINES, CapturedRecord, RejectedRow, read, read_columns
@@ -83,15 +84,15 @@ def test_replay_on_spark(tmp_path: Path) -> None:
     assert "lines are blank or no records" in told["reason"]
 
 
-@pytest.mark.spark
-def test_following(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [LOCAL, pytest.param(SPARK, marks=pytest.mark.spark)])
+def test_following(engine: EngineName, tmp_path: Path) -> None:
     """Nor does a run that follows a folder read more of such a log; another log in it is judged."""
     logs = tmp_path / "logs"
     logs.mkdir()
     bomb(logs, b"\n")
     (logs / "sound.jsonl").write_bytes(RECORD + b"\n")
     before = process_time()
-    follow(logs, tmp_path / "out", until_idle=timedelta(0), every=timedelta(milliseconds=50))
+    follow(logs, tmp_path / "out", engine=engine, until_idle=timedelta(0), every=timedelta(milliseconds=50))
     assert process_time() - before < SECONDS
     [told] = rows(tmp_path / "out", "rejected")
     assert "lines are blank or no records; those from here on are not read" in told["reason"]
@@ -226,13 +227,15 @@ def look_for_blocks(folder: Path, seen: list[Path], _: str) -> None:
     seen.extend(folder.rglob("blockmgr-*"))
 
 
-@pytest.mark.spark
 @pytest.mark.usefixtures("open_to_all")
-def test_what_following_keeps_is_its_owners(unmasked: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", [LOCAL, pytest.param(SPARK, marks=pytest.mark.spark)])
+def test_what_following_keeps_is_its_owners(engine: EngineName, unmasked: Path, tmp_path: Path) -> None:
     """Likewise; and nobody else enters the checkpoint, also one that is there and was open to all."""
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     checkpoint.mkdir()
-    follow(unmasked, out, checkpoint=checkpoint, until_idle=timedelta(0), every=timedelta(milliseconds=50))
+    follow(
+        unmasked, out, engine=engine, checkpoint=checkpoint, until_idle=timedelta(0), every=timedelta(milliseconds=50)
+    )
     check_is_its_owners(out)
     assert checkpoint.stat().st_mode & 0o777 == 0o700
     assert not (checkpoint / "temporary").exists()
