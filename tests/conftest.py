@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from real_brokers import RealBroker, start_activemq, start_artemis
 
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
+from soapjms.replay.engines import LOCAL, SPARK, EngineName
 
 # An assertion in what the tests share says what it saw, like one in a test.
 KITS = {path.stem for path in Path(__file__).parent.glob("support/*_kit.py")} | {"broker_contract_deliveries"}
@@ -64,6 +66,43 @@ def qpid() -> Iterator[Qpid]:
     """Run one Qpid Broker-J for the whole session, likewise."""
     with start_qpid() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def kept_spark() -> Iterator[ExitStack]:
+    """What keeps a Spark running from one test to the next; without tests that ask for one it is empty."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def one_spark(kept_spark: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have a Spark run, started as replay starts it: replay uses it, and leaves it running for the tests that follow.
+
+    Its first replay takes some ten seconds longer than all others.
+    """
+    from pyspark import SparkContext  # not without Spark
+
+    from soapjms.replay.spark_session import session
+
+    if SparkContext._active_spark_context is None:
+        kept_spark.close()
+        kept_spark.enter_context(session(None, {}, tmp_path_factory.mktemp("spark")))
+
+
+@pytest.fixture
+def own_spark(kept_spark: ExitStack) -> None:
+    """Have no Spark run, since the test starts one."""
+    kept_spark.close()
+
+
+@pytest.fixture(params=[LOCAL, pytest.param(SPARK, marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest) -> EngineName:
+    """Name an engine of replay; if that is Spark, one runs."""
+    if request.param == SPARK:
+        request.getfixturevalue("one_spark")
+    engine: EngineName = request.param
+    return engine
 
 
 @pytest.fixture

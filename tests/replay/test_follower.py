@@ -35,9 +35,9 @@ NO_TIME = timedelta(0)
 SOON = timedelta(milliseconds=50)
 
 
-def caught_up(folder: Path, out: Path, **options: Any) -> Summary:
+def caught_up(folder: Path, out: Path, engine: EngineName, **options: Any) -> Summary:
     """Follow until there is nothing new."""
-    return follow(folder, out, until_idle=NO_TIME, every=SOON, **options)
+    return follow(folder, out, engine=engine, until_idle=NO_TIME, every=SOON, **options)
 
 
 def written(logs: Path, made: list[tuple[str, bytes]], share: float) -> None:
@@ -56,9 +56,16 @@ def captured(folder: Path, form: str, messages: int) -> list[tuple[str, bytes]]:
     return [(path.name, path.read_bytes()) for path in made.files]
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("one_spark")
-@pytest.mark.parametrize(("form", "engine"), [("jsonl", SPARK), ("gzip", SPARK), ("jsonl", LOCAL), ("gzip", EXACT)])
+@pytest.mark.parametrize(
+    ("form", "engine"),
+    [
+        pytest.param("jsonl", SPARK, marks=pytest.mark.spark),
+        pytest.param("gzip", SPARK, marks=pytest.mark.spark),
+        ("jsonl", LOCAL),
+        ("gzip", EXACT),
+    ],
+    indirect=["engine"],
+)
 @pytest.mark.timeout(600)
 def test_logs_that_grow_end_as_a_replay_of_them(tmp_path: Path, form: str, engine: EngineName) -> None:
     """Cut anywhere, by runs that end and go on: the results of each are those of a replay of what is there."""
@@ -79,9 +86,6 @@ def test_logs_that_grow_end_as_a_replay_of_them(tmp_path: Path, form: str, engin
     assert "byteOrderMark" in summary(out)["notes"]
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("one_spark")
-@pytest.mark.parametrize("engine", [SPARK, LOCAL])
 def test_records_that_come_too_late_are_listed(tmp_path: Path, engine: EngineName) -> None:
     """What is older than the watermark is counted, kept under late/ and noted; the rest is judged without it."""
     logs, out = tmp_path / "logs", tmp_path / "out"
@@ -114,9 +118,6 @@ def test_records_that_come_too_late_are_listed(tmp_path: Path, engine: EngineNam
     assert load(out).late == found.late
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("one_spark")
-@pytest.mark.parametrize("engine", [SPARK, LOCAL])
 def test_copies_that_come_after_a_restart(tmp_path: Path, engine: EngineName) -> None:
     """They join the call that is held, up to the time that it is remembered, and are messages of their own later."""
     logs, out, day = tmp_path / "logs", tmp_path / "out", 86_400
@@ -158,7 +159,7 @@ def test_a_correlation_id_that_is_never_silent(
     for first in range(0, len(made), 150):
         some = (capture(message, at(seconds), way) for seconds, way, message in made[first : first + 150])
         write_log(logs / f"{first:04}.jsonl", *some)
-        caught_up(logs, out, remember=timedelta(seconds=remember))
+        caught_up(logs, out, LOCAL, remember=timedelta(seconds=remember))
         with closing(HeldRecords(tmp_path / "out.checkpoint" / "held")) as records:
             held.append(records.number())
     assert max(held) < most < sum(held)
@@ -249,9 +250,9 @@ def test_a_clock_that_is_ahead_makes_nothing_late(tmp_path: Path) -> None:
     logs, out = tmp_path / "logs", tmp_path / "out"
     logs.mkdir()
     write_log(logs / "1.jsonl", capture(request(1), at(0).replace(year=2999)), capture(request(2), at(1)))
-    caught_up(logs, out)
+    caught_up(logs, out, SPARK)
     write_log(logs / "2.jsonl", capture(response(2), at(2)))
-    found = caught_up(logs, out)
+    found = caught_up(logs, out, SPARK)
     assert (found.members["late"], found.members["exchanges"]) == (0, 1)
 
 
@@ -262,9 +263,9 @@ def test_a_clock_that_never_began(tmp_path: Path) -> None:
     logs, out = tmp_path / "logs", tmp_path / "out"
     logs.mkdir()
     write_log(logs / "1.jsonl", capture(request(1), at(0).replace(year=1, month=1, day=1, hour=0)))
-    assert caught_up(logs, out).members["watermark"] == "0001-01-01T00:00:00.000000Z"
+    assert caught_up(logs, out, SPARK).members["watermark"] == "0001-01-01T00:00:00.000000Z"
     write_log(logs / "2.jsonl", capture(request(2), at(1)), capture(response(2), at(2)))
-    found = caught_up(logs, out)
+    found = caught_up(logs, out, SPARK)
     assert (found.members["late"], found.members["messages"], found.members["exchanges"]) == (0, 3, 1)
 
 
@@ -284,7 +285,7 @@ def test_who_watches_gets_reports_at_once(tmp_path: Path) -> None:
         elif seen[-1] == 2:
             stop.set()
 
-    last = follow(logs, out, every=SOON, stop=stop, on_report=watch)
+    last = follow(logs, out, engine=SPARK, every=SOON, stop=stop, on_report=watch)
     assert (seen[0], seen[-2:], last.members["messages"]) == (0, [2, 2], 2)
 
 
@@ -338,7 +339,7 @@ def test_an_event_stops_it(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     stop = Event()
     stop.set()
-    assert follow(tmp_path / "logs", tmp_path / "out", stop=stop).members["verdict"] == "nothingToJudge"
+    assert follow(tmp_path / "logs", tmp_path / "out", engine=SPARK, stop=stop).members["verdict"] == "nothingToJudge"
     assert rows(tmp_path / "out", "verdicts") == rows(tmp_path / "out", "late") == []
 
 
@@ -382,8 +383,16 @@ class Process:
         return False
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("engines", [(SPARK, SPARK), (LOCAL, LOCAL), (SPARK, LOCAL), (LOCAL, SPARK)])
+@pytest.mark.parametrize(
+    "engines",
+    [
+        pytest.param((SPARK, SPARK), marks=pytest.mark.spark),
+        (LOCAL, LOCAL),
+        pytest.param((SPARK, LOCAL), marks=pytest.mark.spark),
+        pytest.param((LOCAL, SPARK), marks=pytest.mark.spark),
+    ],
+    ids="-".join,
+)
 def test_a_run_that_was_killed_goes_on(tmp_path: Path, engines: tuple[EngineName, EngineName]) -> None:
     """Killed in the middle of a step, started again on any engine, and told to end: it is as a replay."""
     logs, out, made = tmp_path / "logs", tmp_path / "out", captured(tmp_path / "made", "jsonl", 1200)
@@ -414,8 +423,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path, engines: tuple[EngineName
         assert_same(out, tmp_path / "more")
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("engine", [SPARK, LOCAL])
+@pytest.mark.parametrize("engine", [pytest.param(SPARK, marks=pytest.mark.spark), LOCAL])
 def test_sigterm_ends_it_in_good_order(tmp_path: Path, engine: EngineName) -> None:
     """Among files that are no logs, which are left alone; each step is said, and the results are those of a replay."""
     logs, out = tmp_path / "logs", tmp_path / "out"
@@ -458,7 +466,7 @@ def test_a_run_that_is_killed_again_and_again(tmp_path: Path, seed: int) -> None
                 sum(each[kind] for kind in ("failed", "warning", "missingInput", "prereqFailed"))
                 for each in summary(out)["assertions"].values()
             )
-    caught_up(logs, out)
+    caught_up(logs, out, LOCAL)
     replay(logs, tmp_path / "batch", engine="local")
     assert_same(out, tmp_path / "batch")
 
@@ -477,13 +485,13 @@ def test_a_run_that_is_killed_again_and_again(tmp_path: Path, seed: int) -> None
 def test_what_cannot_be_is_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     """Before anything is started."""
     with pytest.raises(UsageError, match=said):
-        follow(tmp_path, **{"out": tmp_path / "out", **options})
+        follow(tmp_path, **{"out": tmp_path / "out", "engine": LOCAL, **options})
 
 
 def test_a_folder_is_needed(tmp_path: Path) -> None:
     """A single file is none."""
     with pytest.raises(NoInputError, match="is not a folder"):
-        follow(tmp_path / "log.jsonl", tmp_path / "out")
+        follow(tmp_path / "log.jsonl", tmp_path / "out", engine=LOCAL)
 
 
 def test_a_checkpoint_is_of_one_run(tmp_path: Path) -> None:
@@ -493,10 +501,10 @@ def test_a_checkpoint_is_of_one_run(tmp_path: Path) -> None:
     terms = {"folder": str(tmp_path), "profile": "cr-2009", FORMAT: ", ".join(HELD.names)}
     (kept / "terms.json").write_text(json.dumps(terms), "utf-8")
     with pytest.raises(UsageError, match=r"with profile cr-2009, but this one has rec-2012"):
-        follow(tmp_path, tmp_path / "out", checkpoint=kept)
+        follow(tmp_path, tmp_path / "out", engine=LOCAL, checkpoint=kept)
     (kept / "terms.json").write_text(json.dumps({**terms, FORMAT: "compressed"}), "utf-8")
     with pytest.raises(UsageError, match=r"of another version of soapjms, .*; name another --checkpoint"):
-        follow(tmp_path, tmp_path / "out", checkpoint=kept)
+        follow(tmp_path, tmp_path / "out", engine=LOCAL, checkpoint=kept)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_what_counts_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     logs.mkdir()
     for number in range(3):
         write_log(logs / f"{number}.jsonl", capture(request(number), at(2000 * number)))
-        follow(logs, out, until_idle=timedelta(0))
+        follow(logs, out, engine="local", until_idle=timedelta(0))
         kept = tmp_path / "out.checkpoint"
         found = [path for folder in ("steps", "merged", "plans") for path in (kept / folder).rglob("*")]
         assert [path for path in (*found, out, *out.rglob("*")) if not is_on_disk(path)] == []

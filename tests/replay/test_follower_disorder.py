@@ -16,19 +16,11 @@ from replay_logs import OWN, assert_same, rows, summary
 from soapjms.generate import generate
 from soapjms.protocol.record import to_json
 from soapjms.replay import replay
-from soapjms.replay.engines import LOCAL, SPARK, EngineName
+from soapjms.replay.engines import EngineName
 from soapjms.replay.follower import checkpoint, follow
-
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_spark")]
 
 NAMES = ("client.jsonl", "deep/service.jsonl.gz", "tap.jsonl")
 Line: TypeAlias = tuple[datetime, bytes]
-
-
-@pytest.fixture(params=[SPARK, LOCAL])
-def engine(request: pytest.FixtureRequest) -> EngineName:
-    """Try each."""
-    return request.param
 
 
 def arriving(folder: Path, random: Random, disorder: float, messages: int = 600) -> list[Line]:

@@ -59,10 +59,11 @@ def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
         write_log(logs / name, capture(request(number), at(number), Direction.REQUEST))
     (logs / "notes.txt").write_text("of no interest")
     replay(logs, tmp_path / "local", engine="local")
-    replay([f"file://{logs}"], tmp_path / "spark")
+    replay([f"file://{logs}"], tmp_path / "spark", engine="spark")
     replay(
         [f"file://{logs}/*.jsonl", f"file://{logs}/deep", *logs.glob("*.gz"), f"file://{logs}/?.parquet"],
         tmp_path / "globs",
+        engine="spark",
     )
     found = [rows(tmp_path / name, "verdicts") for name in ("local", "spark", "globs")]
     assert found[0] == found[1] == found[2]
@@ -86,7 +87,7 @@ def test_a_log_of_a_uri_that_spark_passes_over_is_said(tmp_path: Path) -> None:
     name = tmp_path / "copied.jsonl._COPYING_"
     write_log(name, capture(request(1), at(1), Direction.REQUEST))
     shutil.copy(CXF, tmp_path)
-    replay([f"file://{name}", f"file://{tmp_path / CXF.name}"], tmp_path / "out")
+    replay([f"file://{name}", f"file://{tmp_path / CXF.name}"], tmp_path / "out", engine="spark")
     (refused,) = rows(tmp_path / "out", "rejected")
     assert refused["file"].endswith(name.name)
     assert refused["reason"] == spark_logs.PASSED_OVER
@@ -128,7 +129,7 @@ def test_large_logs_of_a_uri_are_read_in_blocks(
     monkeypatch.setattr(hadoop, "MAX_LINES_OCTETS", 100_000)
     monkeypatch.setattr(hadoop, "BLOCK_OCTETS", 20_000)
     assert sum(each.stat().st_size > 100_000 for each in logs.iterdir()) == 2
-    replay(f"file://{logs}", tmp_path / "there", profile=profile)
+    replay(f"file://{logs}", tmp_path / "there", profile, "spark")
     assert rows(tmp_path / "there", "verdicts") == rows(tmp_path / "here", "verdicts")
     refused = [
         [(Path(each.pop("file")).name, *each.values()) for each in rows(tmp_path / name, "rejected")]
@@ -152,7 +153,7 @@ def test_large_logs_of_a_uri_that_cannot_be_read(tmp_path: Path, monkeypatch: py
     log = tmp_path / "long.jsonl"
     log.write_bytes(whole + b"x" * 90_000 + b"\n" + whole.replace(b'"message_id":"', b'"message_id":"other-'))
     (tmp_path / "packed.jsonl").write_bytes(gzip.compress(os.urandom(30_000)))
-    found = replay(f"file://{tmp_path}", tmp_path / "out")
+    found = replay(f"file://{tmp_path}", tmp_path / "out", engine="spark")
     refused = sorted((Path(each["file"]).name, each["reason"]) for each in rows(tmp_path / "out", "rejected"))
     packed = (tmp_path / "packed.jsonl").stat().st_size
     assert refused[0] == (
@@ -169,7 +170,7 @@ def test_large_logs_of_a_uri_that_cannot_be_read(tmp_path: Path, monkeypatch: py
     ]
     assert found.members["records"] == 2 * len(whole.splitlines())
     (tmp_path / "x.jsonl.bz2").write_bytes(bz2.compress(os.urandom(30_000)))  # Hadoop would decompress it
-    replay([f"file://{log}", f"file://{tmp_path}/*.bz2"], tmp_path / "out")
+    replay([f"file://{log}", f"file://{tmp_path}/*.bz2"], tmp_path / "out", engine="spark")
     assert [each["reason"] for each in rows(tmp_path / "out", "rejected") if each["file"].endswith(".bz2")] == [
         f"JSON Lines, of {(tmp_path / 'x.jsonl.bz2').stat().st_size} octets; at most 20000 are read from another "
         "machine by Hadoop: cut it into several, or have fsspec open it, with --local or by another scheme, such as s3 "
@@ -195,7 +196,7 @@ def test_a_large_log_of_a_uri_that_is_changed(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(hadoop, "state_of", touched)
     with pytest.raises(NoInputError, match=r"log\.jsonl: its size or time is another now"):
-        replay(f"file://{log}", tmp_path / "out")
+        replay(f"file://{log}", tmp_path / "out", engine="spark")
     assert asked == after + 1
 
 
@@ -205,10 +206,10 @@ def test_uris_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "empty").mkdir()
     nowhere = [f"file://{tmp_path}/none.jsonl", f"file://{tmp_path}/empty", "nonsense://a/b"]
     with pytest.raises(NoInputError, match=r"nonsense://a/b: cannot be opened.*none\.jsonl: no \.jsonl.*empty: no"):
-        replay(nowhere, tmp_path / "out")
+        replay(nowhere, tmp_path / "out", engine="spark")
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(hadoop, "MAX_FILE_OCTETS", 10)
-    replay([CXF, *nowhere, f"file://{CXF}"], tmp_path / "out")
+    replay([CXF, *nowhere, f"file://{CXF}"], tmp_path / "out", engine="spark")
     reasons = [each["reason"] for each in rows(tmp_path / "out", "rejected")]
     assert len(reasons) == 4
     assert any("at most 10 are read from another machine by Hadoop" in each for each in reasons)
@@ -220,7 +221,7 @@ def test_results_at_a_uri(tmp_path: Path) -> None:
     out = tmp_path / "there"
     replay(CXF, tmp_path / "here", engine="local")
     for logs in (bad_logs(tmp_path), [CXF]):
-        replay(logs, f"file://{out}")
+        replay(logs, f"file://{out}", engine="spark")
     assert_same_reports(out, tmp_path / "here")
     assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith((".", "there"))) == ["there"]
     assert out.stat().st_mode & 0o777 == 0o700
@@ -235,7 +236,7 @@ def test_results_at_a_uri(tmp_path: Path) -> None:
         ("nonsense://a/b", "nonsense://a/b cannot be written"),
     ):
         with pytest.raises(UsageError, match=why):
-            replay(CXF, uri)
+            replay(CXF, uri, engine="spark")
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -243,7 +244,7 @@ def test_results_at_a_uri(tmp_path: Path) -> None:
 def test_results_among_the_logs_of_a_uri(tmp_path: Path) -> None:
     """The Parquet files of an earlier run are no logs of the next."""
     shutil.copy(CXF, tmp_path)
-    found = [replay(f"file://{tmp_path}", f"file://{tmp_path}/report") for _ in range(2)]
+    found = [replay(f"file://{tmp_path}", f"file://{tmp_path}/report", engine="spark") for _ in range(2)]
     assert found[0] == found[1]
     assert found[0].members["rejected"] == 0
 

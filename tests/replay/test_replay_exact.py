@@ -18,7 +18,7 @@ from soapjms.replay import replay
 from soapjms.replay.engines import EngineName
 from soapjms.replay.follower import follow
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 LONG = timedelta(days=2)
 
@@ -95,16 +95,12 @@ def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return judged(tmp_path_factory.mktemp("judged"), request.param)
 
 
-@pytest.mark.usefixtures("one_spark")
-@pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_replay(log: Judged, tmp_path: Path, engine: EngineName) -> None:
     """Of the whole log at once."""
     replay(log.logs, tmp_path / "out", engine=engine, senders=[GIVEN], conf=BUCKETS if engine == "spark" else None)
     assert_same_reports(log.exact, tmp_path / "out")
 
 
-@pytest.mark.usefixtures("one_spark")
-@pytest.mark.parametrize("engine", ["local", "spark"])
 def test_following(log: Judged, tmp_path: Path, engine: EngineName) -> None:
     """First nothing is over; then a record that comes much later ends all calls before it, in a step."""
     later = None

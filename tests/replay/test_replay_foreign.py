@@ -86,7 +86,7 @@ def test_in_a_folder_of_logs(tmp_path: Path) -> None:
     """Its lines are rejected one by one, as by --follow, which cannot know how a file goes on; alone it is no log."""
     (tmp_path / "table.jsonl").write_bytes(CSV)
     with pytest.raises(NoInputError, match=r"table\.jsonl: no capture log: it begins with 'time,queue,id"):
-        replay(tmp_path, tmp_path / "out")
+        replay(tmp_path, tmp_path / "out", engine="local")
     (tmp_path / "log.jsonl").write_bytes(LOG)
     replay(tmp_path, tmp_path / "out", engine="local")
     assert summary(tmp_path / "out")["rejected"] == CSV.count(b"\n")

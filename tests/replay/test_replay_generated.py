@@ -10,7 +10,7 @@ from replay_logs import assert_equal, summary
 from soapjms.generate import generate
 from soapjms.replay import replay
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("one_spark")]
 
 
 def compare(folder: Path, messages: int, forms: tuple[str, ...]) -> None:

@@ -42,6 +42,7 @@ def test_the_same_log_in_either_form(tmp_path: Path, group: int) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
 def test_parquet_on_spark(tmp_path: Path) -> None:
     """A folder of Parquet, with a foreign file in it, gives on Spark what it gives without."""
     logs = tmp_path / "logs"

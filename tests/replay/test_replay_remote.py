@@ -97,6 +97,7 @@ def test_logs_in_a_bucket(
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("own_spark")
 def test_logs_in_a_bucket_on_spark(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a scheme that Hadoop does not know, tasks read the parts of logs by themselves; the results are the same."""
     monkeypatch.setattr(spark_logs, "split_size", lambda logs, cores: 1 << 16)

@@ -105,7 +105,7 @@ def test_torn_gzip(tmp_path: Path) -> None:
     log = torn_log(tmp_path / "logs")
     both([log], tmp_path)
     assert (summary(tmp_path / "spark")["rejected"], summary(tmp_path / "spark")["messages"] > 130) == (3, True)
-    replay([f"file://{log}"], tmp_path / "hadoop")
+    replay([f"file://{log}"], tmp_path / "hadoop", engine="spark")
     said = [
         [(each["line"], each["reason"]) for each in rows(tmp_path / name, "rejected")] for name in ("hadoop", "local")
     ]
@@ -202,7 +202,7 @@ def test_byte_order_marks_and_digests(tmp_path: Path) -> None:
 def test_a_setting_that_spark_refuses_is_a_mistake_of_the_caller(tmp_path: Path) -> None:
     """The error names the setting."""
     with pytest.raises(UsageError, match=r"refuses the setting spark\.sql\.parquet\.compression\.codec=zip"):
-        replay(CXF, tmp_path / "out", conf={"spark.sql.parquet.compression.codec": "zip"})
+        replay(CXF, tmp_path / "out", engine="spark", conf={"spark.sql.parquet.compression.codec": "zip"})
 
 
 @pytest.mark.parametrize("groups", [(), ((10_000, 20 << 20),) * 60_000], ids=["lines", "Parquet"])
@@ -247,12 +247,12 @@ def test_a_job_that_fails_leaves_nothing(tmp_path: Path) -> None:
     bad = bad_logs(tmp_path)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(SparkFailedError, match="the Spark job failed"):
-        replay(bad, tmp_path / "out", conf={"spark.sql.parquet.compression.codec": "lzo"})
+        replay(bad, tmp_path / "out", engine="spark", conf={"spark.sql.parquet.compression.codec": "lzo"})
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_another_master_than_the_running_one_is_refused(tmp_path: Path) -> None:
     """One process has one Spark; the error names the one that runs, and nothing is written."""
     with pytest.raises(UsageError, match=r"master local\[2\] already runs in this process"):
-        replay(CXF, tmp_path / "out", master="local[1]")
+        replay(CXF, tmp_path / "out", engine="spark", master="local[1]")
     assert list(tmp_path.iterdir()) == []

@@ -19,7 +19,7 @@ from soapjms.progress import Phase
 from soapjms.replay import replay
 from soapjms.replay.spark_session import session
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("own_spark")]
 
 MESSAGES = 3000
 HOSTILE_LINES = 1000
@@ -104,7 +104,7 @@ def test_a_worker_is_lost(
             lost.append((worker, " ".join(worker.session().values()), text))
             worker.kill()
 
-    replay(logs, tmp_path / "out", senders=[GIVEN], master=cluster.url, conf=CONF, progress=kill)
+    replay(logs, tmp_path / "out", engine="spark", senders=[GIVEN], master=cluster.url, conf=CONF, progress=kill)
     [(worker, ran, phase)] = lost
     assert phase.done < (phase.total or 0)
     assert "CoarseGrainedExecutorBackend" in ran
@@ -121,7 +121,7 @@ def test_many_hostile_logs(tmp_path: Path, cluster: SparkCluster, seed: int) -> 
     """Each of 20,000 lines comes to what the whole judge says, who judges each exchange by itself."""
     log = write_hostile_log(tmp_path / "hostile.jsonl", seed, 20_000)
     replay(log, tmp_path / "exact", engine="exact", senders=[GIVEN])
-    replay(log, tmp_path / "out", senders=[GIVEN], master=cluster.url, conf=CONF)
+    replay(log, tmp_path / "out", engine="spark", senders=[GIVEN], master=cluster.url, conf=CONF)
     assert_same_reports(tmp_path / "out", tmp_path / "exact")
 
 

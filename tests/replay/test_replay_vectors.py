@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -84,17 +82,6 @@ def test_the_logs_show_every_assertion_kept_and_broken() -> None:
             outcomes = [shows(row, case) for case in VECTORS[row.id]["cases"] if case in CASES or case in GIVEN]
             assert sum("passed" in each for each in outcomes) >= 3, row.id
             assert sum(bool(each & {"failed", "warning"}) for each in outcomes) >= 3, row.id
-
-
-@pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.spark)])
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Name an engine; of Spark start one for the module, which each replay finds and leaves running."""
-    with ExitStack() as stack:
-        if request.param == "spark":
-            from soapjms.replay.spark_session import session
-
-            stack.enter_context(session(None, {}, tmp_path_factory.mktemp("spark")))
-        yield request.param
 
 
 @pytest.mark.parametrize("profile", EDITIONS)

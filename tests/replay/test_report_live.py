@@ -358,7 +358,6 @@ def test_a_page_with_a_token(reports: list[str], opens: Opens) -> None:
 # From the log to the page
 
 
-@pytest.mark.spark
 def test_records_arrive_in_the_page(tmp_path: Path, opens: Opens) -> None:
     """From a log that grows, by the command; at Ctrl-C it ends, and leaves nothing that listens."""
     logs, said = tmp_path / "logs", tmp_path / "said.txt"
@@ -408,5 +407,5 @@ def address(running: subprocess.Popen[bytes], said: Path) -> str:
 
 
 def expect_all(page: Page, number: int) -> None:
-    """Wait for a report of so many messages, through the start of Spark and its steps."""
+    """Wait for a report of so many messages, through the start of the command and its steps."""
     expect(page.locator(".figures dd").first).to_have_text(str(number), timeout=120_000)

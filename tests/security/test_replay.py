@@ -13,7 +13,6 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from time import process_time
-from typing import Literal
 
 import pytest
 from cli_kit import command, environment
@@ -24,7 +23,7 @@ from soapjms import Recorder
 from soapjms.protocol.errors import InvalidRecordError, UsageError
 from soapjms.protocol.record import Direction, capture, to_json
 from soapjms.replay import replay
-from soapjms.replay.engines import LOCAL, SPARK, EngineName
+from soapjms.replay.engines import EngineName
 from soapjms.replay.follower import follow
 from soapjms.replay.inputs import Split, expand, whole
 from soapjms.replay.records import OCTETS_OF_LINE, SPARE_LINES, CapturedRecord, RejectedRow, read, read_columns
@@ -77,6 +76,7 @@ def test_replay(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
 def test_replay_on_spark(tmp_path: Path) -> None:
     """So it is on Spark."""
     replay([bomb(tmp_path, b"\n")], tmp_path / "out", engine="spark")
@@ -84,7 +84,6 @@ def test_replay_on_spark(tmp_path: Path) -> None:
     assert "lines are blank or no records" in told["reason"]
 
 
-@pytest.mark.parametrize("engine", [LOCAL, pytest.param(SPARK, marks=pytest.mark.spark)])
 def test_following(engine: EngineName, tmp_path: Path) -> None:
     """Nor does a run that follows a folder read more of such a log; another log in it is judged."""
     logs = tmp_path / "logs"
@@ -127,6 +126,7 @@ def test_traffic_of_tests(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("one_spark")
 @pytest.mark.parametrize("uri", ["s3a://u:S3CRET@127.0.0.1:1/log.jsonl", "hdfs://u:S3CRET@127.0.0.1:1/log.jsonl"])
 def test_login_of_a_uri(uri: str, tmp_path: Path) -> None:
     """What is said of a URI that cannot be read has no password in it, in no file either."""
@@ -178,8 +178,7 @@ def check_is_its_owners(out: Path) -> None:
 
 
 @pytest.mark.usefixtures("open_to_all")
-@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
-def test_results_are_their_owners(engine: Literal["local", "spark"], unmasked: Path, tmp_path: Path) -> None:
+def test_results_are_their_owners(engine: EngineName, unmasked: Path, tmp_path: Path) -> None:
     """A new folder, one that takes the place of an earlier one that was open to all, and a page that is made again."""
     out = tmp_path / "out"
     replay([unmasked], out, engine=engine)
@@ -213,6 +212,7 @@ def test_what_spark_moves_is_its_owners(where: str | None, unmasked: Path, tmp_p
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("own_spark")
 def test_each_run_of_a_process_keeps_its_own(unmasked: Path, tmp_path: Path) -> None:
     """A run does not use the folder of the one before, which is gone."""
     for name in ("first", "second"):
@@ -228,7 +228,6 @@ def look_for_blocks(folder: Path, seen: list[Path], _: str) -> None:
 
 
 @pytest.mark.usefixtures("open_to_all")
-@pytest.mark.parametrize("engine", [LOCAL, pytest.param(SPARK, marks=pytest.mark.spark)])
 def test_what_following_keeps_is_its_owners(engine: EngineName, unmasked: Path, tmp_path: Path) -> None:
     """Likewise; and nobody else enters the checkpoint, also one that is there and was open to all."""
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
