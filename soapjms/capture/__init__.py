@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from brokers.public_names import import_when_used
 
 if TYPE_CHECKING:
+    from soapjms.capture.log import CaptureLog
     from soapjms.capture.mask import Mask
     from soapjms.capture.recorder import Recorder, Tap
     from soapjms.capture.sources import tap_point
@@ -16,6 +17,7 @@ else:
     __getattr__, __dir__ = import_when_used(
         __name__,
         {
+            "soapjms.capture.log": "CaptureLog",
             "soapjms.capture.mask": "Mask",
             "soapjms.capture.recorder": "Recorder Tap",
             "soapjms.capture.sources": "tap_point",
@@ -23,4 +25,4 @@ else:
         },
     )
 
-__all__ = ["Capture", "Mask", "Recorder", "Tap", "tap_point"]
+__all__ = ["Capture", "CaptureLog", "Mask", "Recorder", "Tap", "tap_point"]

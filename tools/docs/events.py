@@ -16,10 +16,13 @@ soapjms logs with Python's `logging`, below the loggers `soapjms` (calls and ser
 sets up no handler. Each record is an event of the table below: the attribute `event` has its stable name, and the
 fields are attributes of the record too, as those that `extra` gives, so that JSON formatters and structlog's
 `ExtraAdder` find them. The texts may change; the names of events and fields do not. A value that is not a text, number
-or truth value is written as text. URLs have no passwords. A text of the log has no control characters, whatever a peer
+or Boolean is written as text. URLs have no passwords. A text of the log has no control characters, whatever a peer
 sends; the fields have the values as they came, which JSON escapes. A traceback has the words of an error as they are,
-but `soapjms serve --log-level DEBUG` writes it with escapes and indented. Neither stomp.py nor websockets logs on our
-behalf.
+but `soapjms serve --log-level DEBUG` writes it with escapes and indented.
+
+The libraries underneath (stomp.py, websockets, Proton) log nothing on behalf of our connections, except, at DEBUG, that
+a thread of stomp.py began: an event such as a lost connection is logged once, by us. stomp.py's own log is left to a
+program that uses stomp.py itself.
 
 With structlog the name of the event takes the place of the text, which structlog calls `event` itself.
 
