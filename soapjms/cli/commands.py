@@ -175,6 +175,8 @@ def soapjms(ctx: click.Context, config: str | None) -> None:
     """SOAP over JMS 1.0 for Python: call, serve, capture, and replay for conformance.
 
     An option's value comes from its flag, else from a variable SOAPJMS_COMMAND_OPTION, else from a TOML file.
+
+    The pages that texts name as docs/… are in the folder soapjms/docs of the installed package.
     """
     if config is not None:  # not by the type of the option: an error there would leave --debug on for the process
         CONFIG_FILE.checked(config, "--config")

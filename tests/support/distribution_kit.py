@@ -45,7 +45,7 @@ def build_from(sdist: Path, folder: Path) -> Path:
 
 def copy_checkout(folder: Path) -> Path:
     """Copy what distributions are built from, with the times of today."""
-    for name in PUBLISHED:
+    for name in (*PUBLISHED, "docs"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored, copy_function=shutil.copyfile)
     for path in ROOT.iterdir():

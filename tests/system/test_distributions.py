@@ -81,7 +81,7 @@ def test_the_same_from_source(built: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_what_the_wheel_has(built: tuple[Path, Path]) -> None:
-    """Every file of both packages, the licence, and nothing else."""
+    """Every file of both packages, the pages that errors name, the licence, and nothing else."""
     with ZipFile(built[0]) as wheel:
         names = set(wheel.namelist())
     info = f"{built[0].name.removesuffix('-py3-none-any.whl')}.dist-info"
@@ -90,7 +90,7 @@ def test_what_the_wheel_has(built: tuple[Path, Path]) -> None:
         for package in PUBLISHED
         for path in (ROOT / package).rglob("*")
         if path.is_file() and path.suffix != ".pyc"
-    }
+    } | {f"soapjms/docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
     assert names - wanted == {
         f"{info}/{each}"
         for each in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE", "licenses/NOTICE")
@@ -99,10 +99,10 @@ def test_what_the_wheel_has(built: tuple[Path, Path]) -> None:
 
 
 def test_what_the_source_has(built: tuple[Path, Path]) -> None:
-    """The packages, and what a packager must pass on."""
+    """The packages, the pages, and what a packager must pass on."""
     with tarfile.open(built[1]) as source:
         names = {each.partition("/")[2] for each in source.getnames()}
-    assert {each.partition("/")[0] for each in names} == {*FILES, *PUBLISHED, ".gitignore", "PKG-INFO"}
+    assert {each.partition("/")[0] for each in names} == {*FILES, *PUBLISHED, "docs", ".gitignore", "PKG-INFO"}
 
 
 def test_metadata(metadata: Metadata) -> None:

@@ -24,10 +24,10 @@ def test_public_names() -> None:
 
 
 def test_what_is_installed() -> None:
-    """Both packages: whoever installs soapjms has brokers too, and nothing else of the repository."""
+    """Both packages and the pages: whoever installs soapjms has brokers too, and nothing else of the repository."""
     root = Path(soapjms.__file__).parent.parent
     settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
-    assert settings["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["soapjms", "brokers"]}
+    assert settings["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"] == ["soapjms", "brokers", "docs"]
 
 
 def test_what_is_pinned() -> None:
