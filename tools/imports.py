@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -11,25 +11,29 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PRODUCT: Final = sorted(path for name in ("brokers", "soapjms") for path in (ROOT / name).rglob("*.py"))
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
-    """Parse a file."""
+    """Parse a file, once."""
     return ast.parse(path.read_text("utf-8"), str(path))
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield the module that each import of a file names, and how many dots stand before it.
+@cache
+def imports_of(path: Path) -> tuple[tuple[str, int], ...]:
+    """Return the module that each import of a file names, and how many dots stand before it.
 
     `from package import name` names `package.name` if that is one of our modules.
     """
+    found = list[tuple[str, int]]()
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
-            yield from ((each.name, 0) for each in node.names)
+            found += [(each.name, 0) for each in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             for each in node.names:
                 inner = ROOT.joinpath(*module.split("."), each.name)
                 is_module = inner.is_dir() or inner.with_suffix(".py").exists()
-                yield (f"{module}.{each.name}" if is_module else module), node.level
+                found.append((f"{module}.{each.name}" if is_module else module, node.level))
+    return tuple(found)
 
 
 def module_of(path: Path) -> str:

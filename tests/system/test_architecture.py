@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,10 @@ from architecture import arrows
 
 PROTOCOL = ROOT / "soapjms" / "protocol"
 PURE = [path for path in PRODUCT if path.is_relative_to(PROTOCOL)]
+BROKERS, REPLAY, GENERATE = (
+    [path for path in PRODUCT if path.is_relative_to(ROOT / folder)]
+    for folder in ("brokers", "soapjms/replay", "soapjms/generate")
+)
 
 ORDER = (
     "names errors text limits content xml simple_types uri values properties wsdl envelope wsa "
@@ -39,112 +45,143 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trees_are_shared() -> Iterator[None]:
+    """Each file is parsed once for all rules; the trees, of more than 100 MiB, are not kept for other tests."""
+    yield
+    tree_of.cache_clear()
+
+
+def offenders(rule: Callable[[Path], Collection[str]], paths: list[Path] = PRODUCT) -> dict[str, Collection[str]]:
+    """Return what breaks a rule, by file.
+
+    Args:
+        rule: returns what breaks it in a file.
+        paths: the files that it is for.
+    """
+    return {name_of(path): broken for path in paths if (broken := rule(path))}
+
+
 def test_there_is_something_to_check() -> None:
     """The rules below see the product."""
     seen = {name for path in PURE for name in (path.stem, path.parent.name)}
     assert seen >= {*ORDER, *INSIDE_ASSERTIONS} - {"wsdl"}
+    assert all((BROKERS, REPLAY, GENERATE))
+    assert offenders(lambda path: [path.name]).keys() == {name_of(path) for path in PRODUCT}
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
-def test_imports_are_absolute(path: Path) -> None:
+def modules_of(path: Path) -> set[str]:
+    """Return the modules that a file imports."""
+    return {module for module, _ in imports_of(path)}
+
+
+def tops_of(path: Path) -> set[str]:
+    """Return the packages that a file imports, each by the name at its top."""
+    return {module.split(".")[0] for module in modules_of(path)}
+
+
+def ours_of(path: Path) -> set[str]:
+    """Return those of our modules that a file imports."""
+    return {module for module in modules_of(path) if module.split(".")[0] in ("soapjms", "brokers")}
+
+
+def names_from(path: Path, *modules: str) -> set[str]:
+    """Return the names that a file imports from modules."""
+    nodes = (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.ImportFrom) and node.module in modules)
+    return {each.name for node in nodes for each in node.names}
+
+
+def test_imports_are_absolute() -> None:
     """No import begins with a dot."""
-    assert [module for module, dots in imports_of(path) if dots] == []
+    assert offenders(lambda path: [module for module, dots in imports_of(path) if dots]) == {}
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
-def test_no_drawers_for_everything(path: Path) -> None:
+def test_no_drawers_for_everything() -> None:
     """No module is called utils, common or helpers."""
-    assert not {"utils", "util", "common", "helpers", "misc"} & {part.removesuffix(".py") for part in path.parts}
+    drawers = {"utils", "util", "common", "helpers", "misc"}
+    assert offenders(lambda path: drawers & {part.removesuffix(".py") for part in path.parts}) == {}
 
 
-@pytest.mark.parametrize("path", [path for path in PRODUCT if path.is_relative_to(ROOT / "brokers")], ids=name_of)
-def test_brokers_know_nothing_of_soap(path: Path) -> None:
+def test_brokers_know_nothing_of_soap() -> None:
     """brokers never imports soapjms."""
-    assert [module for module, _ in imports_of(path) if module.split(".")[0] == "soapjms"] == []
+    assert offenders(lambda path: tops_of(path) & {"soapjms"}, BROKERS) == {}
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
-def test_the_terminal_is_for_the_command_line(path: Path) -> None:
+def test_the_terminal_is_for_the_command_line() -> None:
     """click and rich live in soapjms/cli only."""
-    if not path.is_relative_to(ROOT / "soapjms" / "cli"):
-        assert not {"click", "rich"} & {module.split(".")[0] for module, _ in imports_of(path)}
+    others = [path for path in PRODUCT if not path.is_relative_to(ROOT / "soapjms" / "cli")]
+    assert offenders(lambda path: tops_of(path) & {"click", "rich"}, others) == {}
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
-def test_threads_begin_or_fail(path: Path) -> None:
+def test_threads_begin_or_fail() -> None:
     """Threads are those of brokers.threads, whose start waits no longer than it must; replay serves nobody."""
-    if path == ROOT / "brokers/threads/thread.py" or path.is_relative_to(ROOT / "soapjms" / "replay"):
-        return
-    named = {
-        each.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ImportFrom) for each in node.names
-        if node.module in ("threading", "concurrent.futures")
-    }  # fmt: skip
-    assert not named & {"Thread", "Timer", "ThreadPoolExecutor"}
-    assert "threading" not in {module for module, _ in imports_of(path)} or named
+    others = [path for path in PRODUCT if path not in (*REPLAY, ROOT / "brokers/threads/thread.py")]
+
+    def broken(path: Path) -> set[str]:
+        named = names_from(path, "threading", "concurrent.futures")
+        whole = modules_of(path) & {"threading"} if not named else set[str]()
+        return named & {"Thread", "Timer", "ThreadPoolExecutor"} | whole
+
+    assert offenders(broken, others) == {}
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in PRODUCT if path.is_relative_to(ROOT / "soapjms" / "replay")], ids=name_of
-)
-def test_replay_judges_nothing_itself(path: Path) -> None:
+JUDGED_BY_OTHERS = (
+    "soapjms.protocol", "soapjms.replay", "soapjms.progress", "soapjms.events", "brokers.message",
+    "brokers.public_names",
+)  # fmt: skip
+
+
+def test_replay_judges_nothing_itself() -> None:
     """replay imports the protocol, brokers.message, progress, log events, lazy names, the version; never a broker."""
-    of_package = [
-        each.name
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ImportFrom) and node.module == "soapjms"
-        for each in node.names
-    ]
-    assert set(of_package) <= {"__version__", "events"}
-    ours = {module for module, _ in imports_of(path) if module.split(".")[0] in ("soapjms", "brokers")}
-    assert [
-        each
-        for each in ours - {"soapjms"}
-        if not each.startswith(
-            (
-                "soapjms.protocol",
-                "soapjms.replay",
-                "soapjms.progress",
-                "soapjms.events",
-                "brokers.message",
-                "brokers.public_names",
-            )
-        )
-    ] == []
 
+    def broken(path: Path) -> set[str]:
+        modules = {each for each in ours_of(path) - {"soapjms"} if not each.startswith(JUDGED_BY_OTHERS)}
+        return modules | names_from(path, "soapjms") - {"__version__", "events"}
 
-@pytest.mark.parametrize(
-    "path", [path for path in PRODUCT if path.is_relative_to(ROOT / "soapjms" / "generate")], ids=name_of
-)
-def test_the_generator_does_not_ask_the_judge(path: Path) -> None:
-    """generate writes what its own table says: it imports the protocol and what writes logs, and never judges."""
-    ours = {module for module, _ in imports_of(path) if module.split(".")[0] in ("soapjms", "brokers")}
-    assert [each for each in ours if not each.startswith(("soapjms.protocol", "soapjms.generate", *WRITES_LOGS))] == []
-    assert "judge" not in {each.id for each in ast.walk(tree_of(path)) if isinstance(each, ast.Name)}
+    assert offenders(broken, REPLAY) == {}
 
 
 WRITES_LOGS = ("soapjms.capture.log", "soapjms.replay.parquet")
 
 
-@pytest.mark.parametrize("path", PURE, ids=name_of)
-def test_the_protocol_is_pure(path: Path) -> None:
+def test_the_generator_does_not_ask_the_judge() -> None:
+    """generate writes what its own table says: it imports the protocol and what writes logs, and never judges."""
+
+    def broken(path: Path) -> set[str]:
+        modules = {
+            each for each in ours_of(path)
+            if not each.startswith(("soapjms.protocol", "soapjms.generate", *WRITES_LOGS))
+        }  # fmt: skip
+        return modules | {each.id for each in ast.walk(tree_of(path)) if isinstance(each, ast.Name)} & {"judge"}
+
+    assert offenders(broken, GENERATE) == {}
+
+
+def is_pure(module: str) -> bool:
+    """Say whether the protocol may import a module."""
+    top = module.split(".")[0]
+    if top == "soapjms":
+        return module.startswith("soapjms.protocol")
+    if top == "brokers":
+        return module in ("brokers.errors", "brokers.message", "brokers.redaction")
+    return top in THIRD_PARTY_OF_PROTOCOL | sys.stdlib_module_names and not {top, module} & IMPURE
+
+
+def test_the_protocol_is_pure() -> None:
     """protocol: the standard library without I/O, clock, thread and randomness, lxml, three files of brokers."""
-    for module, _ in imports_of(path):
-        top = module.split(".")[0]
-        if top == "soapjms":
-            assert module.startswith("soapjms.protocol"), module
-        elif top == "brokers":
-            assert module in ("brokers.errors", "brokers.message", "brokers.redaction"), module
-        else:
-            assert top in THIRD_PARTY_OF_PROTOCOL or top in sys.stdlib_module_names, module
-            assert not {top, module} & IMPURE, module
+    assert offenders(lambda path: [each for each in modules_of(path) if not is_pure(each)], PURE) == {}
 
 
-@pytest.mark.parametrize("path", PURE, ids=name_of)
-def test_the_protocol_calls_nothing_impure(path: Path) -> None:
+def test_the_protocol_calls_nothing_impure() -> None:
     """protocol opens, prints and asks for the time nowhere."""
-    called = [node.func for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
-    named = {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called}
-    assert not named & IMPURE_NAMES
+
+    def broken(path: Path) -> set[str]:
+        called = [node.func for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
+        return {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called} & (
+            IMPURE_NAMES
+        )
+
+    assert offenders(broken, PURE) == {}
 
 
 def place(module: str) -> int:
@@ -152,20 +189,25 @@ def place(module: str) -> int:
     return ORDER.index(module.split(".")[2])
 
 
-@pytest.mark.parametrize("path", [path for path in PURE if path != PROTOCOL / "__init__.py"], ids=name_of)
-def test_a_file_imports_only_files_above_it(path: Path) -> None:
-    """protocol is read from top to bottom, a folder in it as one file; so are the files of the assertions."""
+def is_above(module: str, path: Path) -> bool:
+    """Say whether a file of the protocol may import a module, which is of the protocol too."""
     parts = path.relative_to(PROTOCOL).with_suffix("").parts
     own = ORDER.index(parts[0])
-    for module, _ in imports_of(path):
-        if module == "soapjms.protocol" or not module.startswith("soapjms.protocol."):
-            continue
-        if place(module) != own:
-            assert place(module) < own, module
-        elif parts[0] == "assertions" and parts[1] != "__init__":
-            assert INSIDE_ASSERTIONS.index(module.split(".")[3]) < INSIDE_ASSERTIONS.index(parts[1]), module
-        else:
-            assert len(parts) == 2, module
+    if place(module) != own:
+        return place(module) < own
+    if parts[0] == "assertions" and parts[1] != "__init__":
+        return INSIDE_ASSERTIONS.index(module.split(".")[3]) < INSIDE_ASSERTIONS.index(parts[1])
+    return len(parts) == 2
+
+
+def test_a_file_imports_only_files_above_it() -> None:
+    """protocol is read from top to bottom, a folder in it as one file; so are the files of the assertions."""
+
+    def broken(path: Path) -> list[str]:
+        inside = [each for each in modules_of(path) if each.startswith("soapjms.protocol.")]
+        return [each for each in inside if not is_above(each, path)]
+
+    assert offenders(broken, [path for path in PURE if path != PROTOCOL / "__init__.py"]) == {}
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
@@ -200,12 +242,14 @@ def test_the_order_is_documented() -> None:
     assert [each.strip() for each in listed.replace("\n", " ").split(",")] == ORDER
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
-def test_size(path: Path) -> None:
+def test_size() -> None:
     """Functions have up to 50 lines."""
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < 50, node.name
+
+    def broken(path: Path) -> list[str]:
+        nodes = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return [node.name for node in nodes if (node.end_lineno or 0) - node.lineno >= 50]
+
+    assert offenders(broken) == {}
 
 
 @pytest.mark.parametrize(
@@ -234,17 +278,26 @@ def test_each_part_of_smqp_is_imported_by_itself(part: str) -> None:
     assert (done.stdout.strip() == "True") is (part == "brokers.smqp.server")
 
 
-@pytest.mark.parametrize("path", [*PRODUCT, *sorted((ROOT / "tests").rglob("*.py"))], ids=name_of)
-def test_a_name_is_given_once(path: Path) -> None:
-    """No constant at the top of a file is set a second time there."""
-    named = [
-        target.id
-        for node in tree_of(path).body
+def constants(tree: ast.Module) -> list[tuple[str, ast.expr | None]]:
+    """Return the names that are set at the top of a file, each with its value."""
+    return [
+        (target.id, node.value)
+        for node in tree.body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name)
     ]
-    assert sorted(named) == sorted(set(named))
+
+
+def test_a_name_is_given_once() -> None:
+    """No constant at the top of a file is set a second time there, nor in tests."""
+
+    def broken(path: Path) -> set[str]:
+        tree = tree_of(path) if path in products else ast.parse(path.read_text("utf-8"))
+        return {name for name, number in Counter(name for name, _ in constants(tree)).items() if number > 1}
+
+    products = set(PRODUCT)
+    assert offenders(broken, [*PRODUCT, *(ROOT / "tests").rglob("*.py")]) == {}
 
 
 # Names
@@ -264,11 +317,14 @@ ALLOWED_MODULES = {
 }
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
-def test_modules_are_nouns(path: Path) -> None:
+def test_modules_are_nouns() -> None:
     """No module or package has a bare gerund or participle for a name, but for the specification's and the users'."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    assert [each for each in parts if GERUND_OR_PARTICIPLE.fullmatch(each) and each not in ALLOWED_MODULES] == []
+
+    def broken(path: Path) -> list[str]:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        return [each for each in parts if GERUND_OR_PARTICIPLE.fullmatch(each) and each not in ALLOWED_MODULES]
+
+    assert offenders(broken) == {}
 
 
 ALLOWED_CLASSES = {
@@ -339,16 +395,14 @@ PLAIN_NUMBERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
-def test_numbers_carry_subject_and_unit(path: Path) -> None:
+def test_numbers_carry_subject_and_unit() -> None:
     """No number at the top of a module has one word for a name, such as LOOK or MOST."""
-    for node in tree_of(path).body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        for each in targets:
-            if isinstance(each, ast.Name) and is_number(node.value) and re.fullmatch("_?[A-Z]+", each.id):
-                assert each.id in PLAIN_NUMBERS, f"line {node.lineno}"
+
+    def broken(path: Path) -> set[str]:
+        numbers = {name for name, value in constants(tree_of(path)) if is_number(value)}
+        return {name for name in numbers if re.fullmatch("_?[A-Z]+", name)} - PLAIN_NUMBERS
+
+    assert offenders(broken) == {}
 
 
 def is_number(node: ast.expr | None) -> bool:

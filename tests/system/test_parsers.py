@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from places import ROOT
@@ -79,10 +78,11 @@ def found(name: str, node: ast.stmt | ast.expr) -> Iterator[str]:
         yield f"{name} in line {node.lineno}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_other_module_makes_a_parser(path: Path) -> None:
+def test_no_other_module_makes_a_parser() -> None:
     """Whatever is parsed goes through `soapjms.protocol.xml`."""
-    assert list(parser_calls(ast.parse(path.read_text("utf-8")))) == []
+    assert len(SOURCES) > 100
+    calls = {path: list(parser_calls(ast.parse(path.read_text("utf-8")))) for path in SOURCES}
+    assert {path: each for path, each in calls.items() if each} == {}
 
 
 def test_the_factory_makes_one() -> None:

@@ -15,13 +15,9 @@ MOVED = {old: new for each in sys.meta_path if isinstance(each, MovedModules) fo
 CHANGES = (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize(("module", "name"), NAMES)
-def test_a_public_name_is_there(module: str, name: str) -> None:
-    """By the module that it was documented with, or by the one that the error names."""
-    if module in MOVED:
-        with pytest.raises(ModuleNotFoundError, match=f"{module} is {MOVED[module]} now"):
-            import_module(module)
-    assert hasattr(import_module(MOVED.get(module, module)), name)
+def test_a_public_name_is_there() -> None:
+    """Each: by the module that it was documented with, or by the one that the error names."""
+    assert [each for each in NAMES if not hasattr(import_module(MOVED.get(each[0], each[0])), each[1])] == []
 
 
 @pytest.mark.parametrize("old", MOVED)
