@@ -194,8 +194,14 @@ class Completion(Future[T]):
 
     def settle(self, result: T, error: BaseException | None = None) -> None:
         """Complete this future with `result`, or with `error` if there is one; do nothing if it was cancelled."""
-        if not self._finish(result, error) and self._state == CANCELLED:
-            self.set_running_or_notify_cancel()
+        if not self._finish(result, error):
+            self.notify_cancelled()
+
+    def notify_cancelled(self) -> None:
+        """Tell `wait` and `as_completed` that this future was cancelled; do nothing if it was not, or if they know."""
+        with self._condition:
+            if self._state == CANCELLED:
+                super().set_running_or_notify_cancel()
 
     def _finish(self, result: T | None, error: BaseException | None) -> bool:
         """Complete this future; return False if it is done already."""

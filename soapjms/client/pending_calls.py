@@ -97,11 +97,12 @@ class PendingCall(Completion[Response]):
         return self.cancelled()
 
     def note_cancelled(self) -> None:
-        """Tell all who wait that the call was cancelled, once it is not pending."""
-        super().cancel()
+        """Tell all who wait that the call was cancelled, once it is not pending, unless it ended at the same moment."""
+        if not super().cancel():
+            return
         if (give_up := self.give_up_sending) is not None:
             give_up()
-        self.set_running_or_notify_cancel()
+        self.notify_cancelled()
         self.tell(None)
 
     def conclude(self, found: Response | BaseException) -> None:

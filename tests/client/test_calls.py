@@ -112,6 +112,43 @@ def test_cancelled(calls: PendingCalls, call: PendingCall, leases: Leases) -> No
     assert leases.ended.empty()
 
 
+class SendingMeanwhile(PendingCalls):
+    """Calls whose sender adds the call right after it was found not to be pending."""
+
+    def end(self, call: PendingCall, *arguments: Any, **options: Any) -> bool:
+        is_ended = super().end(call, *arguments, **options)
+        if not is_ended and not call.done():
+            self.add(call)
+        return is_ended
+
+
+def test_cancelled_while_it_is_sent(leases: Leases) -> None:
+    """A call that becomes pending while it is cancelled is cancelled, and pending no more."""
+    calls = SendingMeanwhile(leases, "a-")
+    call = PendingCall(calls, no_executor, "key", RequestingNode(ENDPOINT), 0.0, Identity())
+    assert call.cancel()
+    assert wait([call], PATIENCE).done == {call}
+    assert len(calls) == 0
+
+
+def test_cancelled_while_its_sending_fails(calls: PendingCalls) -> None:
+    """A call that fails at the moment when it is cancelled has failed."""
+
+    class Failing(PendingCall):
+        """A call that fails once it was found not to be done."""
+
+        def done(self) -> bool:
+            was_done = super().done()
+            if not was_done:
+                self.conclude(failing("not sent")())
+            return was_done
+
+    call = Failing(calls, no_executor, "key", RequestingNode(ENDPOINT), 0.0, Identity())
+    assert not call.cancel()
+    with pytest.raises(CallFailedError, match="not sent"):
+        call.result(0)
+
+
 def test_cannot_be_cancelled_once_ended(calls: PendingCalls, call: PendingCall) -> None:
     """While the outcome is worked out it is too late to cancel."""
     seen = list[bool]()
