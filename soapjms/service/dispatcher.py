@@ -112,12 +112,13 @@ class OpenRequests:
             return not was_closing
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to so many seconds, after `close`, for all requests to end; say whether they have ended."""
+        """Wait up to so many seconds, after `close`, for all requests to end, or `give_up`; say whether they ended."""
         with self._ended:
-            return self._ended.wait_for(lambda: self.number == 0, seconds)
+            self._ended.wait_for(lambda: self.is_over or self.number == 0, seconds)
+            return self.number == 0
 
     def give_up(self) -> None:
-        """Wait no longer."""
+        """End all waits."""
         with self._ended:
             self.is_over = True
             self._ended.notify_all()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 from threading import enumerate as enumerate_threads
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -135,7 +136,10 @@ class TestClosing(Peers):
         dispatcher = Dispatcher(other, URI, serving(greet), workers=1).start()
         future = client.submit(envelope("Ann"))
         assert begun.wait(PATIENCE)
-        dispatcher.close(deadline=0.01)
+        assert not dispatcher.close(deadline=0.01)
+        begun_at = monotonic()
+        assert not dispatcher.close(PATIENCE)  # the first one has given up
+        assert monotonic() - begun_at < PATIENCE / 2
         ready.set()
         eventually(lambda: dispatcher.counts["lost"] == 1, "the late answer was dropped")
         with Dispatcher(other, URI, greeter()):
