@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from brokers.events.visible import visible as visible
+
 HIDDEN: Final = "***"
 MAX_URL_CHARACTERS: Final = 100
 """Maximum number of characters of a URL that a text repeats."""
@@ -88,10 +90,3 @@ def _without_login_of_word(word: str) -> str:
 def _before_last_at(text: str) -> str:
     at = text.rfind("@")
     return text if at == -1 else HIDDEN + text[at:]
-
-
-def visible(text: str) -> str:
-    """Return a text with escapes for characters that a terminal would act on or not show."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

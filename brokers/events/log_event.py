@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from brokers.redaction import visible
+from brokers.events.visible import visible
 
 _NAMED: Final = re.compile(r"%\((\w+)\)")
 _PLAIN: Final = (str, int, float, bool, type(None))

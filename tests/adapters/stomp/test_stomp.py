@@ -312,7 +312,7 @@ def test_headers_of_stomp_1_1(headers: dict[str, str]) -> None:
     assert {plain(name): plain(value) for name, _, value in (line.partition(b":") for line in lines)} == headers
 
 
-@pytest.mark.parametrize(("count", "window"), [(1, "0"), (2, "512"), (10, "2560")])
+@pytest.mark.parametrize(("count", "window"), [(1, "0"), (2, "538"), (10, "2690")])
 def test_prefetch_of_artemis_is_in_octets(count: int, window: str) -> None:
     """One at a time is 0; more are as many of the smallest there are."""
     headers = subscribe_headers(
