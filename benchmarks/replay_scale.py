@@ -78,9 +78,9 @@ def row(messages: int, each: Sample, options: argparse.Namespace) -> list[str]:
     logs = [LogFile(number, path, path, size, LogForm.LINES) for number, path in enumerate(paths)]
     parts = splits(logs, split_size(logs, options.cores))
     reading, shuffling = spark_logs.reading_tasks(parts, options.cores), spark_logs.shuffle_tasks(logs, options.cores)
-    few = min(spark_plan.MAX_FEW_TASKS, shuffling)
+    few = spark_plan.few_of(shuffling)
     counting = spark_plan.counting_tasks(shuffling, options.cores)
-    fetching = min(spark_plan.MAX_FEW_TASKS, reading)
+    fetching = spark_plan.few_of(reading)
     closure = len(cloudpickle.dumps(partial(spark_logs._read, terms=spark_logs.TaskTerms(TERMS, shuffling))))
     told = sum(len(octets) for _, octets in spark_logs.rows_of_parts(parts))
     return [

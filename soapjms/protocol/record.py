@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache, partial
 from hashlib import sha256
+from itertools import islice
 from math import isfinite
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
@@ -48,12 +49,26 @@ MAX_DEPTH: Final = 64
 """Deepest nesting of the JSON of a record; low, as a record may be written again from deep in a program's stack."""
 
 
+MAX_JSON_PARTS: Final = 1 << 20
+"""Maximum number of strings, commas and opening brackets of a JSON text: each may take some 70 octets of memory."""
+JSON_PART: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,{\[]', re.DOTALL)
+
+
+def has_too_many_parts(text: str) -> bool:
+    """Say whether a JSON text has more than `MAX_JSON_PARTS`; only of texts that may have, each character is read."""
+    if len(text) <= MAX_JSON_PARTS or sum(map(text.count, '",{[')) <= MAX_JSON_PARTS:
+        return False
+    return next(islice(JSON_PART.finditer(text), MAX_JSON_PARTS, None), None) is not None
+
+
 def read_json(text: str) -> Any:
-    """Read a JSON text: no NaN or Infinity, no number beyond a double, not nested too deeply.
+    """Read a JSON text: no NaN or Infinity, no number beyond a double, not nested too deeply, not of too many parts.
 
     Raises:
         InvalidRecordError: the text is not JSON, or exceeds a limit.
     """
+    if has_too_many_parts(text):
+        raise InvalidRecordError(MANY_PARTS)
     try:
         value = DECODER.decode(text)
     except RecursionError:
@@ -90,6 +105,7 @@ JSON_PROBLEMS: Final[Mapping[str, str]] = {
 """The beginnings of the errors of Python's reader of JSON, and what they mean in words of people."""
 
 
+MANY_PARTS: Final = f"JSON of more than {MAX_JSON_PARTS} strings, commas and opening brackets"
 NESTED: Final = f"JSON that is nested more than {MAX_DEPTH} deep"
 
 
@@ -345,7 +361,8 @@ def parse_time(text: str | None) -> datetime:
     """Read an RFC 3339 time as UTC; digits beyond microseconds are dropped.
 
     Raises:
-        InvalidRecordError: the time is absent, not RFC 3339, or without an offset from UTC.
+        InvalidRecordError: the time is absent, not RFC 3339, without an offset from UTC, a leap second, or not within
+            the years 1 to 9999 in UTC.
     """
     if text is None:
         raise InvalidRecordError("member time is missing; an RFC 3339 time in UTC is required")
@@ -354,9 +371,10 @@ def parse_time(text: str | None) -> datetime:
             raise ValueError(text)
         return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidRecordError(f"member time is {shown(text)}; an RFC 3339 time in UTC is required") from None
+        raise InvalidRecordError(f"member time is {shown(text)}; {TIME_NEEDED}") from None
 
 
+TIME_NEEDED: Final = "an RFC 3339 time in UTC is required, of the years 1 to 9999 and without leap seconds"
 RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 JMS_SCALARS: Final = {
     "message_id": TEXT,

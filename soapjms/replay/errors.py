@@ -38,6 +38,22 @@ class SparkMissingError(UsageError):
     """Spark cannot run here; the text says what to install, and how to do without it."""
 
 
+@contextmanager
+def memory_told(log: str) -> Iterator[None]:
+    """Tell memory that runs out in a block from damage in a log, as Arrow's error for the one is a case of the other.
+
+    Args:
+        log: the name of the log, which the block reads.
+
+    Raises:
+        StoreFailedError: memory ran out.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise StoreFailedError(f"{log}: memory ran out while it was read: {error}") from error
+
+
 def missing_spark_package() -> str | None:
     """Return the package of Spark that has to be installed; None if all are."""
     return next((name for name in SPARK_PACKAGES if find_spec(name) is None), None)

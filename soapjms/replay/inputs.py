@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from soapjms.protocol.text import shown as quoted
-from soapjms.replay.errors import NoInputError
+from soapjms.replay.errors import NoInputError, memory_told
 from soapjms.replay.marks import HIDING, SUMMARY, own_names
 from soapjms.replay.parquet import schema_problem
 from soapjms.replay.uris import is_elsewhere, shown, without_query
@@ -292,7 +292,8 @@ def opened(stream: BinaryIO, number: int, name: str, path: str) -> LogFile | Rej
     form = form_of(start, name)
     if form is LogForm.PARQUET:
         try:
-            found = parquet.ParquetFile(stream)
+            with memory_told(name):
+                found = parquet.ParquetFile(stream)
         except (pa.ArrowException, OSError) as error:
             return RejectedRow(name, None, f"cannot be read as Parquet: {error}")
         problem = schema_problem(found.schema_arrow)

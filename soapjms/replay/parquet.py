@@ -314,6 +314,8 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if found < 0:
         return pa.nulls(batch.num_rows, field.type)
     column = batch.column(found)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if column.type == field.type:
         return column
     try:

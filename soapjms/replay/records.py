@@ -21,6 +21,7 @@ from itertools import count
 from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
 from soapjms.protocol.errors import InvalidRecordError
@@ -36,11 +37,11 @@ from soapjms.replay.columns import (
     flat_row,
     row_of,
 )
-from soapjms.replay.errors import NoInputError
+from soapjms.replay.errors import NoInputError, memory_told
 from soapjms.replay.flat_records import FlatRecord, Unpacker
 from soapjms.replay.inputs import CHUNK_OCTETS, MARK, LogFile, LogForm, RejectedRow, Split, open_log
 from soapjms.replay.json_lines import usual_row
-from soapjms.replay.parquet import as_records, check_text
+from soapjms.replay.parquet import RECORDS, as_records, check_text
 
 T = TypeVar("T")
 Parse: TypeAlias = Callable[..., T | RejectedRow | None]
@@ -271,6 +272,11 @@ MAX_HELD_ROWS: Final = 10_000
 MAX_BATCH_OCTETS: Final = 4 << 20
 """Maximum number of rows in a batch, and about how large they may be together."""
 
+MAX_TEXT_OCTETS: Final = 4 * MAX_BATCH_OCTETS
+"""About how large the texts of a part of a batch of Parquet may be together, if they are more than one row's."""
+TEXTS: Final = frozenset(each.name for each in RECORDS if each.type in (pa.string(), pa.binary()))
+"""The columns of Parquet whose equal values are read once for many rows; Arrow cannot do that within other columns."""
+
 
 class CapturedRecord(NamedTuple):
     """A record and its position."""
@@ -382,6 +388,13 @@ class WantedLines:
 
 
 def _opened(
+    split: Split, reader: Callable[[Split, BinaryIO], Iterator[T]], stream: BinaryIO | None
+) -> Iterator[T | RejectedRow]:
+    with memory_told(split.log.name):
+        yield from _read(split, reader, stream)
+
+
+def _read(
     split: Split, reader: Callable[[Split, BinaryIO], Iterator[T]], stream: BinaryIO | None
 ) -> Iterator[T | RejectedRow]:
     if stream is not None:
@@ -608,6 +621,32 @@ def _rows_at_a_time(rows: int, octets: int) -> int:
     return min(MAX_HELD_ROWS, max(1, MAX_BATCH_OCTETS * rows // max(1, octets)))
 
 
+def _texts(schema: parquet.ParquetSchema) -> list[str]:
+    """Return those of `TEXTS` that a file has as octets."""
+    columns = map(schema.column, range(len(schema)))
+    return [each.path for each in columns if each.path in TEXTS and each.physical_type == "BYTE_ARRAY"]
+
+
+def _in_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch, so that the texts of a part are not much larger than `MAX_TEXT_OCTETS`: a text that many rows have
+    is there once, and takes its place in each of them when they are records."""
+    octets = pa.nulls(batch.num_rows, pa.int64()).fill_null(0)
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            lengths = pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)
+            octets = pc.add(octets, lengths.fill_null(0))
+    if (pc.sum(octets).as_py() or 0) <= MAX_TEXT_OCTETS:
+        yield batch
+        return
+    start = size = 0
+    for row, more in enumerate(octets.to_pylist()):
+        if row > start and size + more > MAX_TEXT_OCTETS:
+            yield batch.slice(start, row - start)
+            start, size = row, 0
+        size += more
+    yield batch.slice(start)
+
+
 def _batches(
     split: Split, stream: BinaryIO, wanted: WantedLines | None = None
 ) -> Iterator[pa.RecordBatch | RejectedRow]:
@@ -615,7 +654,9 @@ def _batches(
     log = split.log
     line = split.first_line
     try:
-        found = parquet.ParquetFile(stream)
+        with memory_told(log.name):
+            metadata = parquet.read_metadata(stream)
+            found = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=_texts(metadata.schema))
         groups = range(split.start, found.metadata.num_row_groups if split.end is None else split.end)
     except (pa.ArrowException, InvalidRecordError) as error:
         yield RejectedRow(log.name, line, f"cannot be read from here on: {error}")
@@ -625,9 +666,11 @@ def _batches(
         size, end = about.num_rows, line + about.num_rows
         if wanted is None or (wanted.next is not None and wanted.next < end):
             try:
-                for batch in found.iter_batches(_rows_at_a_time(size, about.total_byte_size), [group]):
-                    yield columns_of_rows(as_records(batch), line)
-                    line += batch.num_rows
+                with memory_told(log.name):
+                    for batch in found.iter_batches(_rows_at_a_time(size, about.total_byte_size), [group]):
+                        for part in _in_parts(batch):
+                            yield columns_of_rows(as_records(part), line)
+                            line += part.num_rows
             except (pa.ArrowException, InvalidRecordError, OSError) as error:
                 yield RejectedRow(log.name, line, f"rows {line} to {end - 1} cannot be read: {error}")
         line = end

@@ -167,7 +167,12 @@ def number_of_buckets(spark: SparkSession) -> int:
 
 def few_tasks(spark: SparkSession) -> int:
     """Return how many tasks count shapes, and judge."""
-    return min(MAX_FEW_TASKS, number_of_buckets(spark))
+    return few_of(number_of_buckets(spark))
+
+
+def few_of(tasks: int) -> int:
+    """Return how many tasks there are in place of many, if each has little to do."""
+    return min(MAX_FEW_TASKS, tasks)
 
 
 def counting_tasks(buckets: int, cores: int) -> int:

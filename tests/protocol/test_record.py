@@ -258,7 +258,7 @@ def test_times(text: str, time: datetime) -> None:
 )  # fmt: skip
 def test_bad_times(text: str) -> None:
     """What is no RFC 3339 time with an offset, or lies outside the calendar, is refused."""
-    with pytest.raises(InvalidRecordError, match=r"member time is .*; an RFC 3339 time in UTC is required"):
+    with pytest.raises(InvalidRecordError, match=r"member time is .*; an RFC 3339 time in UTC is required, of"):
         parse_time(text)
 
 
@@ -554,6 +554,21 @@ def test_text_of_a_kind_of_its_own() -> None:
 
     record = from_json(line(body="plain"))
     assert to_json(replace(record, message=replace(record.message, body=Text("plain")))) == to_json(record)
+
+
+@pytest.mark.parametrize("part", ["{},", '"x",', '"",', "1,", '{"a":1},', "[],", '"\\\\\\"",'])
+def test_json_of_too_many_parts_is_refused(part: str) -> None:
+    """Before it takes memory: some octets of each may be many times as many."""
+    with pytest.raises(InvalidRecordError, match="JSON of more than 1048576 strings, commas and opening brackets"):
+        read_json(f'{{"x":[{part * (1 << 20)}0]}}')
+
+
+@pytest.mark.parametrize("text", ["{,[", '\\"', "\\\\", '\\",'])
+def test_what_stands_in_strings_is_no_part(text: str) -> None:
+    """A large body may be full of commas, brackets and quotation marks; a string without its end is read once."""
+    assert len(read_json(f'{{"x":"{text * (1 << 20)}"}}')["x"]) >= 1 << 20
+    with pytest.raises(InvalidRecordError, match="a string without an end"):
+        read_json(f'{{"x":"{text * (1 << 20)}')
 
 
 @pytest.mark.parametrize("text", ['"' + "[{" * 100 + '"', json.dumps(["{" * 100, "[" * 100])])

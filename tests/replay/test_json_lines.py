@@ -16,14 +16,14 @@ from replay_logs import CXF, rows, summary
 
 from brokers.message import MessageType
 from soapjms.protocol.errors import InvalidRecordError
-from soapjms.protocol.record import Record, from_json, to_octets
+from soapjms.protocol.record import MANY_PARTS, Record, from_json, to_octets
 from soapjms.replay import replay
 from soapjms.replay.columns import ColumnWriter, RecordRow, row_of
 from soapjms.replay.engines import EngineName
-from soapjms.replay.inputs import expand, whole
+from soapjms.replay.inputs import RejectedRow, expand, whole
 from soapjms.replay.json_lines import usual_row
 from soapjms.replay.parquet import check_text
-from soapjms.replay.records import read_columns
+from soapjms.replay.records import read, read_columns
 
 
 def as_columns(row: RecordRow) -> pa.RecordBatch:
@@ -222,3 +222,18 @@ def test_whatever_the_way_a_line_is_read(tmp_path: Path, change: Callable[[bytes
     *refused, batch = read_columns(whole(found))
     assert batch.column("line").to_pylist() == [each for each in (1, 2, 3, 4) if each not in rejected]
     assert {each.line: each.raw for each in refused} == dict.fromkeys(rejected, change(line).decode())
+
+
+def test_a_line_of_too_many_parts_is_refused(tmp_path: Path) -> None:
+    """Wherever they are; the next line is read, and so is a large body full of commas."""
+    text = {**{name: value for name, value in BASE.items() if name != "sha256"}, "message_type": "text"}
+    plain, body = json.dumps(BASE), json.dumps({**text, "body": "," * (9 << 17)})
+    members = '"x":[' + "{}," * (1 << 19) + "0],"
+    properties = '"properties":{' + '"a":1,' * (1 << 19) + '"b":1},'
+    lines = ["{" + members + plain[1:], "{" + properties + plain[1:], plain, body]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (log,) = expand([tmp_path]).logs
+    for found in (list(read(whole(log))), list(read_columns(whole(log)))):
+        refused = [each for each in found if isinstance(each, RejectedRow)]
+        assert [(each.line, each.reason) for each in refused] == [(1, MANY_PARTS), (2, MANY_PARTS)]
+    assert [each.line for each in read(whole(log))] == [1, 2, 3, 4]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,29 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from record_kit import captured
-from replay_logs import CXF, assert_equal, at, request, response, rows, summary, three_observers, write_parquet
+from replay_logs import (
+    CXF,
+    ENVELOPE,
+    assert_equal,
+    at,
+    request,
+    response,
+    rows,
+    summary,
+    three_observers,
+    write_parquet,
+)
 
 from brokers.message import Message, MessageType
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Record, capture, from_json, to_json
 from soapjms.replay import NoInputError, replay
 from soapjms.replay.columns import ColumnReader, ColumnWriter, FlatRow, RefusedRow, columns_of_rows, row_of
+from soapjms.replay.errors import StoreFailedError
 from soapjms.replay.flat_records import Unpacker, ValueCache, flat_of, pack
-from soapjms.replay.inputs import expand, splits, whole
+from soapjms.replay.inputs import expand, opened, splits, whole
 from soapjms.replay.parquet import RECORDS, as_records, to_row
-from soapjms.replay.records import CapturedRecord, RejectedRow, read
+from soapjms.replay.records import CapturedRecord, RejectedRow, read, read_columns
 
 
 def the_cxf_log() -> list[Record]:
@@ -279,3 +292,46 @@ def test_broken_parquet_is_rejected(tmp_path: Path, good: Path) -> None:
     found = rows(tmp_path / "out", "rejected")
     assert found
     assert 0 < summary(tmp_path / "out")["records"] < 100
+
+
+def test_a_body_that_many_rows_have_takes_its_place_in_some_only(tmp_path: Path) -> None:
+    """It is in the file once; batches are bounded by what their rows have, and each row is read."""
+    body, count = ENVELOPE.format("x" * 500_000).encode(), 100
+    table = pa.Table.from_pylist([to_row(capture(request(1, body=body), at(1)))] * count, RECORDS)
+    bodies = pa.DictionaryArray.from_arrays(pa.array([0, None] * (count // 2), pa.int32()), pa.array([body]))
+    for store in (True, False):  # with the schema of Arrow it is a dictionary in any case
+        shared = table.set_column(table.schema.get_field_index("body"), "body", bodies)
+        pq.write_table(shared, tmp_path / "a.parquet", store_schema=store)
+        assert (tmp_path / "a.parquet").stat().st_size < 100_000
+        (log,) = expand([tmp_path]).logs
+        batches = [each for each in read_columns(whole(log)) if not isinstance(each, RejectedRow)]
+        assert max(each.nbytes for each in batches) < 17 << 20
+        assert [each for batch in batches for each in batch.column("body").to_pylist()] == [body, None] * (count // 2)
+        assert [each for batch in batches for each in batch.column("line").to_pylist()] == [*range(1, count + 1)]
+
+
+class Exhausted(BytesIO):
+    """A file that memory does not suffice for, from some octets on."""
+
+    left = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read, as long as there is memory."""
+        self.left -= 1
+        if self.left < 0:
+            raise pa.ArrowMemoryError("malloc of size 9 failed")
+        return super().read(size)
+
+
+@pytest.mark.parametrize("left", range(4))
+def test_memory_that_runs_out_is_no_damage(good: Path, left: int) -> None:
+    """No row is rejected for it: another machine could read it."""
+    (log,) = expand([good]).logs
+    stream = Exhausted(good.read_bytes())
+    stream.left = left
+    with pytest.raises(StoreFailedError, match=r"\.parquet: memory ran out while it was read: malloc of size 9 failed"):
+        list(read_columns(whole(log), stream))
+    stream.seek(0)
+    stream.left = 1
+    with pytest.raises(StoreFailedError, match="memory ran out"):
+        opened(stream, 0, "x.parquet", "x.parquet")

@@ -29,6 +29,7 @@ from pyarrow import parquet
 
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import format_time, parse_time
+from soapjms.replay.errors import memory_told
 from soapjms.replay.inputs import (
     HEAD_OCTETS,
     MARK,
@@ -122,7 +123,8 @@ def digest_of(stream: BinaryIO, end: int) -> str:
 def _whole_rows(stream: BinaryIO, limit: int) -> WholePart:
     """Take a Parquet file as a whole, once its end is there."""
     try:
-        rows = parquet.ParquetFile(stream).metadata.num_rows
+        with memory_told(stream.name):
+            rows = parquet.ParquetFile(stream).metadata.num_rows
     except (pa.ArrowException, OSError):
         return WholePart(0, 0)
     size = stream.seek(0, os.SEEK_END)
@@ -196,7 +198,8 @@ def _time_of(line: bytes) -> str:
 
 def _first_time(stream: BinaryIO) -> str:
     try:
-        batch = next(parquet.ParquetFile(stream).iter_batches(1, columns=["time"]), None)
+        with memory_told(stream.name):
+            batch = next(parquet.ParquetFile(stream).iter_batches(1, columns=["time"]), None)
         time = None if batch is None else batch.column(0)[0].as_py()
         return format_time(time if time.tzinfo else time.replace(tzinfo=UTC)) if time is not None else ""
     except (pa.ArrowException, AttributeError, IndexError, ValueError, OverflowError):  # no time, or no such column
