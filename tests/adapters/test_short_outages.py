@@ -38,7 +38,7 @@ def mortal() -> Iterator[RealBroker]:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("outage", [5.0, pytest.param(20.0, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("outage", [3.0, pytest.param(20.0, marks=pytest.mark.soak)])
 def test_restarted_broker(mortal: RealBroker, outage: float) -> None:
     """ActiveMQ Classic that was killed and started again."""
     with brokers.connect(mortal.stomp_url) as stomp, brokers.connect(mortal.amqp_url) as amqp:
@@ -72,7 +72,7 @@ def test_port_that_is_silent_first(activemq: RealBroker, protocol: str) -> None:
         with socket.create_server(("127.0.0.1", proxy.port)) as listener:
             holding = Thread(target=hold, args=[listener, held])
             holding.start()
-            time.sleep(8)
+            time.sleep(4)
             listener.shutdown(socket.SHUT_RDWR)
             holding.join()
         proxy.come_back()

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from threading import Event, Thread
 from time import sleep
@@ -44,6 +45,7 @@ from brokers import (
     Connection,
     ConnectionLostError,
     Message,
+    MessageType,
     Properties,
     SendFailedError,
     SendResult,
@@ -137,10 +139,11 @@ class Scene:
         return self._stack.enter_context(Client(self.connection, self.uri, **{"timeout": PATIENCE} | options))
 
     def waits(self) -> list[Message]:
-        """Return what came to the queue; nobody serves."""
+        """Return what came to the queue, up to a message that is sent now by the client's connection; nobody serves."""
+        last = Message(message_type=MessageType.TEXT, body="the last", destination=queue(self.name))
+        self.connection.send(last).result(PATIENCE)
         with arrivals(self.other, queue(self.name)) as found:
-            sleep(0.5)
-            return [found.next() for _ in range(found._messages.qsize())]
+            return list(takewhile(lambda each: each.body != last.body, iter(found.next, None)))
 
 
 @pytest.fixture(params=WIRES)
@@ -263,12 +266,11 @@ def test_lost_before_it_was_served(scene: Scene) -> None:
 def test_finished_after_the_first_caller_had_gone(scene: Scene) -> None:
     """The answer to the first try has expired by then; the retry gets one that has not, and the function runs once."""
     scene.ledger.seconds = 1.0
-    scene.serve()
+    dispatcher = scene.serve()
     client = scene.client()
     error = failure_of(lambda: client.call(envelope("Ann"), timeout=0.5))
     assert isinstance(error, CallTimeoutError)
-    eventually(lambda: scene.ledger.done == 1, "the function has ended")
-    sleep(0.1)  # until its answer is stored
+    eventually(lambda: dispatcher.counts["answered"] == 1, "its answer is stored, and sent")
     assert text_of(client.call(envelope("Ann"), retry_of=error)) == "Hello Ann"
     assert scene.ledger.runs == {"Ann": 1}
 

@@ -9,9 +9,8 @@ import resource
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import duckdb
@@ -255,12 +254,21 @@ def test_a_parent_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(f"{line}\n".encode() * 200_000, 1))
     (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
     with child(sys.executable, "program.py", "log.jsonl.gz", cwd=tmp_path, PYTHONPATH=str(ROOT)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("reading")
         eventually(lambda: len(children_of(process.pid)) == 2, "the processes have started")
         begun = [pid for pid, _ in children_of(process.pid)]
-        time.sleep(1.0)
+        eventually(lambda: any(map(has_open, begun)), "one of them reads the log")
         process.kill()
         process.wait()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in begun), "they have ended")
+
+
+def has_open(pid: int) -> bool:
+    """Say whether a process has a log open."""
+    with suppress(OSError):  # it closes files meanwhile
+        return any(each.resolve().name == "log.jsonl.gz" for each in Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 def test_ctrl_c(tmp_path: Path) -> None:

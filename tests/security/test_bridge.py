@@ -253,7 +253,7 @@ def test_who_uploads_slowly_gets_through(connection: Connection) -> None:
         listening(connection, URI, client_timeout=1.0, read_timeout=1.0) as (_, listener),
         line_to(listener.port) as line,
     ):
-        asked = envelope("x" * (6 * PIECE_OCTETS))
+        asked = envelope("x" * (4 * PIECE_OCTETS))
         line.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(asked))
         for start in range(0, len(asked), PIECE_OCTETS):
             line.sendall(asked[start : start + PIECE_OCTETS])

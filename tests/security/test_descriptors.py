@@ -20,7 +20,7 @@ from brokers.embedded import Broker
 from brokers.listeners.descriptors import RESERVED_FILES, bounded, raise_limit
 from soapjms.serving import StatusPage, StatusResponse
 
-PAUSED = 1.5
+PAUSED = 0.75
 """Seconds without files."""
 
 

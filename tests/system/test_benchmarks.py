@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -25,11 +26,11 @@ def run(name: str, *arguments: str) -> str:
 
 def test_results_and_pictures(tmp_path: Path) -> None:
     """Each side of each round is in the file of results, with its ratio over the first side; the picture names them."""
-    printed = run("calls.py", "--rows", "embedded", "--pairs", "3", "--seconds", "0.1", "--results", str(tmp_path))
+    printed = run("calls.py", "--rows", "embedded", "--pairs", "2", "--seconds", "0.1", "--results", str(tmp_path))
     results: dict[str, Any] = json.loads((tmp_path / "embedded.json").read_text())
     assert results["machine"]["cores"] > 0
     assert results["versions"]["soapjms"]
-    assert "calls.py --rows embedded --pairs 3" in results["command"]
+    assert "calls.py --rows embedded --pairs 2" in results["command"]
     assert [row["row"] for row in results["rows"]] == ["embedded, plain", "embedded, transactions"]
     for row in results["rows"]:
         assert row["row"] in printed
@@ -37,9 +38,10 @@ def test_results_and_pictures(tmp_path: Path) -> None:
         first = [each["rate"] for each in row["runs"]["1 in flight"]]
         mine = [each["rate"] for each in row["runs"]["32 in flight"]]
         figure = row["sides"]["32 in flight"]["rate"]
-        assert (figure["low"], figure["median"], figure["high"]) == tuple(sorted(mine))
+        assert [figure["low"], figure["high"]] == sorted(mine)
+        assert figure["median"] == median(mine)
         ratios = sorted(one / other for one, other in zip(mine, first, strict=True))
-        assert figure["over"] == {"low": ratios[0], "median": ratios[1], "high": ratios[2]}
+        assert figure["over"] == {"low": ratios[0], "median": median(ratios), "high": ratios[1]}
         goal = row["goals"][-1]
         assert goal["met"] is (figure["over"]["median"] >= goal["bound"])
     run("plot.py", str(tmp_path))

@@ -171,7 +171,7 @@ class TestDeaf:
         proxy.silence(Way.UP)
         with ThreadPoolExecutor(2 * CALLERS) as sending:
             patient = [sending.submit(lambda: connection.send(message).result(PATIENCE)) for _ in range(2 * CALLERS)]
-            time.sleep(2 * TIMEOUT)
+            time.sleep(TIMEOUT)
             with timely(0.5), pytest.raises(NotSentError):
                 connection.send(message, timeout=0.5).result(PATIENCE)
             proxy.speak()

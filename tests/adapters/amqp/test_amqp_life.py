@@ -360,10 +360,10 @@ def test_a_silent_connection_is_lost() -> None:
 def test_signs_of_life_are_given() -> None:
     """Two sides that say nothing stay connected: empty frames go both ways."""
     with (
-        Peer(idle=3.0) as peer,
-        brokers.connect(f"{peer.url}?idle=3000", timeout=PATIENCE, reconnect=False) as connection,
+        Peer(idle=1.5) as peer,
+        brokers.connect(f"{peer.url}?idle=1500", timeout=PATIENCE, reconnect=False) as connection,
     ):
-        time.sleep(6.5)  # more than twice the limit, which is what is under test
+        time.sleep(3.5)  # more than twice the limit, which is what is under test
         connection.send(text()).result(PATIENCE)
         assert connection.generation == 1
 
