@@ -286,7 +286,7 @@ def test_what_is_searched_for_one_message() -> None:
         asked, message = Selector(text), long("a" * 100_000)
         began = time.process_time()
         assert not asked.wants(message)
-        assert time.process_time() - began < 0.1
+        assert time.process_time() - began < 1.0
     room = MAX_SEARCHED_CHARACTERS // 2
     twice = Selector("a LIKE '%b%' OR a LIKE '%a_%'")
     for _ in range(2):  # each evaluation has all of it
@@ -309,7 +309,7 @@ def test_a_message_with_many_properties() -> None:
     asked = Selector(" OR ".join(f"p{19_000 + each} = 2" for each in range(500)))
     began = time.process_time()
     assert not asked.wants(message)
-    assert time.process_time() - began < 0.1
+    assert time.process_time() - began < 0.5
 
 
 def test_long_products() -> None:
