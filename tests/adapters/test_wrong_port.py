@@ -16,7 +16,7 @@ import trustme
 from real_brokers import RealBroker
 
 import brokers
-from brokers import ConnectionFailedError
+from brokers import ConnectionFailedError, ConnectionState
 from brokers.adapter.wrong_port import HEAD_OCTETS, SPEAKERS, seen
 from brokers.network_schemes import NETWORK_SCHEMES
 
@@ -258,7 +258,9 @@ def test_a_wrong_protocol_is_final() -> None:
 def test_line_ends_before_the_greeting() -> None:
     """They are heart-beats of STOMP: what comes after them counts."""
     with speaking(b"\n\r\n\nCONNECTED\nversion:1.2\nserver:ActiveMQ/6\n\n\0", first=False) as port:
-        brokers.connect(url_of("stomp", port), timeout=PATIENCE).close(0.1)
+        connection = brokers.connect(url_of("stomp", port), timeout=PATIENCE)
+        assert connection.state is ConnectionState.CONNECTED
+        connection.close(0.1)
 
 
 def test_the_table_names_each_once() -> None:

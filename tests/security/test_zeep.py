@@ -134,10 +134,12 @@ def test_inside(reader: Callable[..., Any], folder: Path, connection: Connection
         '<xs:include schemaLocation="../below/types.xsd"/></xs:schema>'
     )
     reader(written(folder, "below/over.xsd"), connection)
-    (folder / "elsewhere.wsdl").symlink_to(folder / "stranger" / "a.wsdl")
     path = folder / "stranger" / "again.wsdl"
     path.symlink_to("a.wsdl")
     reader(path, connection)
+    (folder / "stranger" / "below" / "types.xsd").unlink()
+    with pytest.raises(InvalidWsdlError, match=r"types\.xsd"):
+        reader(path, connection)
 
 
 def test_open_file(folder: Path, connection: Connection) -> None:

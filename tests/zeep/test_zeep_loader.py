@@ -301,7 +301,10 @@ def test_a_group_within_an_element_of_its_own(transport: JmsTransport, tmp_path:
         '<xs:element name="node" minOccurs="0"><xs:complexType><xs:group ref="g:Tree"/></xs:complexType></xs:element>'
     )
     tree = f'<xs:group name="Tree"><xs:sequence>{node}</xs:sequence></xs:group>'
-    Client(written(tmp_path, gallery_wsdl(types=TYPES + tree)), transport=transport)
+    forest = '<xs:complexType name="Forest"><xs:group ref="g:Tree"/></xs:complexType>'
+    client = Client(written(tmp_path, gallery_wsdl(types=TYPES + tree + forest)), transport=transport)
+    forests = client.get_type(f"{{{NS}}}Forest")
+    assert forests(node={"node": {"node": None}}).node.node.node is None
 
 
 @pytest.mark.parametrize(

@@ -180,9 +180,12 @@ def test_a_broker_that_closes_once_open() -> None:
 
 
 def test_no_sasl_at_all() -> None:
-    """For brokers that want none."""
-    with Peer() as peer, brokers.connect(f"{peer.url}?mechanism=none", timeout=PATIENCE) as connection:
-        connection.send(text()).result(PATIENCE)
+    """For brokers that want none: nobody is asked to log in, not even as somebody without a name."""
+    with Peer(sasl="PLAIN") as peer:
+        with pytest.raises(LoginRefusedError, match="does not offer ANONYMOUS"):
+            brokers.connect(peer.url, timeout=PATIENCE, reconnect=False)
+        with brokers.connect(f"{peer.url}?mechanism=none", timeout=PATIENCE) as connection:
+            connection.send(text()).result(PATIENCE)
 
 
 @pytest.mark.parametrize(
