@@ -164,7 +164,7 @@ def check_login(patient: Patient) -> CheckResult:
     try:
         patient.connection = connect(patient.url, timeout=patient.timeout)
     except LoginRefusedError as error:
-        return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient), "docs/brokers.md#who-asks")
+        return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient), "docs/brokers.md#login")
     except TlsError as error:
         return CheckResult(
             CheckOutcome.FAILED, str(error), "export SOAPJMS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls"

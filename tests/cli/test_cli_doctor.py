@@ -207,7 +207,7 @@ def test_what_the_broker_refuses(broker: str, request: pytest.FixtureRequest) ->
     real: RealBroker = request.getfixturevalue(broker)
     wrong = found("--connection", real.stomp_url.replace("admin:admin@", "admin:hunter2@"), status=1)
     assert (wrong["broker port"]["outcome"], wrong["login"]["outcome"]) == ("ok", "failed")
-    assert wrong["login"]["page"] == "docs/brokers.md#who-asks"
+    assert wrong["login"]["page"] == "docs/brokers.md#login"
     assert "hunter2" not in str(wrong)
     limited = real.stomp_url.replace("admin:admin@", "limited:limited@")
     checks = found("--connection", limited, "--uri", "jms:queue:forbidden.a", status=1)
