@@ -19,8 +19,9 @@ from soapjms.protocol.errors import RequestExpiredError, UsageError
 CANCEL_SECONDS: Final = 1.0
 """Seconds that functions have to clean up after they were cancelled."""
 
-CLOSE_SECONDS: Final = 2.0
-"""Seconds to wait for a loop to be closed, once all its tasks were cancelled."""
+CLOSE_SECONDS: Final = 330.0
+"""Seconds to wait for a loop to be closed, once all its tasks were cancelled; `asyncio.run` waits for the threads of its
+executor for 300."""
 
 CLOSE_POLL_SECONDS: Final = 0.01
 """Poll interval, in seconds, for a loop that may be closed soon."""
@@ -76,7 +77,7 @@ class LoopTasks:
     async def _outcome(
         self, awaitable: Awaitable[Any], seconds: float | None
     ) -> tuple[Any, BaseException | None, bool]:
-        """Return the result or the error, and whether every task was cancelled, as `asyncio.run` does at its end.
+        """Return the result or the error, and whether the loop may be ending: `asyncio.run` cancels every task then.
 
         A SystemExit raised by a task would end the loop for all others.
         """
@@ -90,7 +91,8 @@ class LoopTasks:
         except BaseException as error:
             if limit.expired() and isinstance(error, TimeoutError):
                 return None, RequestExpiredError("its request has expired"), False
-            return None, error, all(each.cancelling() for each in asyncio.all_tasks())
+            may_be_ended = self._on_end is not None and all(each.cancelling() for each in asyncio.all_tasks())
+            return None, error, may_be_ended
         finally:
             self._tasks.discard(task)
 
@@ -100,9 +102,9 @@ class LoopTasks:
         await _cancel(self._tasks.copy())
 
     def _is_ended(self) -> bool:
-        """Say whether the loop is closed now that all its tasks were cancelled; that may take a moment."""
+        """Say whether the loop is closed now that all its tasks were cancelled; that may take minutes."""
         until = monotonic() + CLOSE_SECONDS
-        while self._on_end is not None and not self._is_closed and monotonic() < until:
+        while not self._is_closed and monotonic() < until:
             if self._loop.is_closed():
                 return True
             sleep(CLOSE_POLL_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Event
@@ -239,6 +240,24 @@ class TestFunctions(Peers):
             with Dispatcher(connection, URI, service):
                 assert text_of(future.result(PATIENCE)) == "Hello Ann"
             assert dispatcher.dispatcher.close(PATIENCE)
+        assert len(runs) == 2
+
+    def test_loop_ends_slowly(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So does one whose loop waits for a thread of its executor, for some 20 s by the clock that runs faster here."""
+        monkeypatch.setattr("soapjms.service.event_loop.monotonic", lambda: time.monotonic() * 100)
+        service, runs = sleeper()
+
+        async def serve(client: Client) -> Any:
+            await AsyncDispatcher(connection, URI, service, workers=1).start()
+            future = client.submit(envelope("Ann"), timeout=PATIENCE)
+            await asyncio.to_thread(eventually, lambda: runs, "it is run")
+            asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.2)
+            return future
+
+        with Client(connection, URI) as client:
+            future = asyncio.run(serve(client))
+            with Dispatcher(connection, URI, service):
+                assert text_of(future.result(PATIENCE)) == "Hello Ann"
         assert len(runs) == 2
 
     def test_loop_has_ended(self, connection: Connection) -> None:
