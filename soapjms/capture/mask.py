@@ -144,8 +144,7 @@ class Mask:
         return MaskedMessage(replace(message, properties=properties, body=body), what, bool(why))
 
     def _hides(self, name: str) -> bool:
-        judge = looks_secret if len(name) < MAX_CACHED_CHARACTERS else looks_secret.__wrapped__
-        return name in self.properties or judge(name)
+        return name in self.properties or looks_secret(name)
 
     def _in_properties(self, properties: Properties) -> tuple[Properties, list[str]]:
         """Hide properties whose names look like secrets, and secrets in the text of others."""
@@ -282,9 +281,14 @@ class Mask:
         return text.decode("utf-8", "surrogatepass"), found
 
 
-@lru_cache(maxsize=1024)
 def looks_secret(name: str) -> bool:
     """Say whether the name of a property looks like a secret."""
+    return (_is_secret if len(name) < MAX_CACHED_CHARACTERS else _is_secret.__wrapped__)(name)
+
+
+@lru_cache(maxsize=1024)
+def _is_secret(name: str) -> bool:
+    """Say whether a name looks like a secret; cached, because messages use few names."""
     return SECRET.search(name) is not None
 
 
