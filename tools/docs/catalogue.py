@@ -109,7 +109,7 @@ def error_rows(section: str) -> Iterator[tuple[str, str, str]]:
     for name, (cause, remedy) in table()[section].items():
         if name in classes():
             node = classes()[name]
-            bases = ", ".join(ast.unparse(each) for each in node.bases)
+            bases = ", ".join(ast.unparse(each) for each in node.bases if not isinstance(each, ast.Subscript))
             yield f"`{exported_as(name)}`<br>of {bases}", cause, remedy
 
 
