@@ -23,6 +23,7 @@ from soapjms.replay.records import MAX_LINE_OCTETS
 DOCS = ROOT / "docs"
 FORMAT = (DOCS / "capture-format.md").read_text("utf-8")
 REPLAY = (DOCS / "replay.md").read_text("utf-8")
+DESIGN = (DOCS / "replay-design.md").read_text("utf-8")
 
 
 def listed(page: str, heading: str) -> set[str]:
@@ -111,7 +112,7 @@ def test_the_plan_of_spark_is_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(SparkSession, "sql", watched)
     replay(CXF, tmp_path / "out", engine="spark", conf=BUCKETS)
-    (page,) = re.findall(r"^The plan of Spark up to the shapes.*?```text\n(.*?)```", REPLAY, re.DOTALL | re.MULTILINE)
+    (page,) = re.findall(r"^The plan of Spark up to the shapes.*?```text\n(.*?)```", DESIGN, re.DOTALL | re.MULTILINE)
     (plan,) = explained
     assert steps(plan) == steps(page)
     assert "Python" not in plan
