@@ -71,7 +71,7 @@ def test_every_requirement_of_smqp_has_a_test() -> None:
     [("guarantees", {3, 4, 5}, r"not promised|^-$"), ("threat-model", {2}, r"\*not defended\*")],
 )
 def test_every_promise_has_a_test(name: str, widths: set[int], excuse: str) -> None:
-    """Each cell of a page of promises has a mark that is explained there or beside it, or no promise; the tests exist."""
+    """Each cell of a page of promises has a mark that is explained there or beside it, or no promise; tests exist."""
     page, _, tests = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8").partition("## The tests")
     tests = tests or (ROOT / "docs" / f"{name}-tests.md").read_text(encoding="utf-8")
     marks = dict(re.findall(r"^\| ([\w-]+) \| (.*) \|$", tests, re.MULTILINE))
