@@ -6,13 +6,13 @@ import logging
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from time import monotonic, sleep
 
 import pytest
 import stomp
 from real_brokers import start_activemq
+from waiting import eventually
 
 import brokers
 from brokers import BrokerError, ConnectionState, Message, MessageType, queue
@@ -25,13 +25,6 @@ LIBRARIES = ("stomp", "proton", "websockets")
 BEGIN = re.compile(r"created thread |listener stomp://[0-9.:]+ has no method on_connecting$")
 """What stomp.py logs at DEBUG on the thread that connects: no octet that was sent or received."""
 GREETING = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/6\n\n\0"
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    until = monotonic() + PATIENCE
-    while not condition():
-        assert monotonic() < until
-        sleep(0.01)
 
 
 def of_libraries(caplog: pytest.LogCaptureFixture, level: int) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import proton
 from proton import Collector, Condition, Connection, Data, Delivery, Event, Receiver, Terminus, Transport, symbol
+from waiting import eventually as wait_until  # noqa: F401 - tests have it by this name
 
 from brokers import (
     Destination,
@@ -300,11 +301,3 @@ def detach(delivery: Any, condition: Condition, *, names_it: bool = True) -> Non
         condition.info = {symbol("delivery-tag"): delivery.tag.encode()}
     delivery.link.condition = condition
     delivery.link.close()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Poll until `condition` holds."""
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, "did not happen in time"
-        time.sleep(0.005)

@@ -22,6 +22,7 @@ from types import FrameType
 from amqp_mutations import PATIENCE, Masked, Phase, Scribe, hear_mutated
 from amqp_raw import Raw
 from proton import Message
+from waiting import eventually
 
 import brokers
 from brokers import MessageType, queue
@@ -43,15 +44,6 @@ def resident() -> int:
     """Return how many octets of memory this process has."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * resource.getpagesize()
-
-
-def eventually(what: str, condition: object) -> None:
-    """Poll until something is so."""
-    assert callable(condition)
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, f"{what}: did not happen in time"
-        time.sleep(0.01)
 
 
 def threads_in(*functions: str) -> int:
@@ -79,7 +71,7 @@ def no_thread_left() -> Iterator[None]:
     """See that as many threads are there at the end as at the beginning."""
     before = threading.active_count()
     yield
-    eventually("threads have ended", lambda: threading.active_count() <= before)
+    eventually(lambda: threading.active_count() <= before, "threads have ended")
 
 
 def busy_client(url: str, number: int, messages: int) -> None:
@@ -136,7 +128,7 @@ def hold(idle: int, busy: int, messages: int, binding: WebSocketBinding | None =
         with ThreadPoolExecutor(busy) as pool:
             for each in [pool.submit(busy_client, listener.url, number, messages) for number in range(busy)]:
                 each.result()
-        eventually("the busy ones are gone", lambda: listener.guests == idle)
+        eventually(lambda: listener.guests == idle, "the busy ones are gone")
         for client in clients:
             client.receive("late")
         for each in within:
@@ -144,7 +136,7 @@ def hold(idle: int, busy: int, messages: int, binding: WebSocketBinding | None =
                 tell(each, phase)
         assert listener.broker.depth(queue("count")) == (len(within) + 1 if within else 0)
         stack.close()
-        eventually("all are gone", lambda: listener.guests == 0)
+        eventually(lambda: listener.guests == 0, "all are gone")
 
 
 def hear(inputs: int, seed: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Final, Protocol
 from uuid import uuid4
@@ -18,6 +18,7 @@ from brokers import (
     Message,
     MessageType,
     Properties,
+    connect,
     queue,
     typed,
 )
@@ -34,6 +35,19 @@ class BrokerUnderTest(Protocol):
     topics: str
 
     def connect(self) -> Connection: ...
+
+
+@dataclass(frozen=True)
+class ReachedByUrl:
+    """A broker under test, the queue that it puts dead letters of a queue into, and what topics are called there."""
+
+    url: str
+    dead_letters: str = "DLQ.{}"
+    topics: str = "{}"
+
+    def connect(self) -> Connection:
+        """Connect once more."""
+        return connect(self.url)
 
 
 def assert_marked(message: Message, capabilities: Capabilities) -> None:

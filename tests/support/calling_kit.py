@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +12,8 @@ from uuid import uuid4
 
 import pytest
 from lxml import etree
+from waiting import PATIENCE
+from waiting import eventually as eventually
 
 import soapjms
 from brokers import (
@@ -40,9 +41,6 @@ from soapjms.protocol.responding import RequestAccepted, RespondingNode
 REAL_BROKERS: Final = ("activemq", "artemis")
 """The fixtures that start one."""
 
-PATIENCE: Final = 60.0
-"""Seconds after which something that should happen counts as not happening, on a machine with much else to do too."""
-
 NS: Final = "urn:greeter"
 SOAP_11, SOAP_12 = SoapVersion.SOAP_11, SoapVersion.SOAP_12
 
@@ -50,18 +48,6 @@ SOAP_11, SOAP_12 = SoapVersion.SOAP_11, SoapVersion.SOAP_12
 def fresh(what: str = "greeter") -> str:
     """Make a name that no other test uses."""
     return f"test.{what}.{uuid4().hex}"
-
-
-def eventually(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Wait until `condition` holds, for so many seconds at most; what takes long to find out is asked less often."""
-    until = time.monotonic() + patience
-    while True:
-        began = time.monotonic()
-        if condition():
-            return
-        asked = time.monotonic()
-        assert asked < until, f"not within {patience} s: {what}"
-        time.sleep(min(max(0.002, asked - began), 0.05))
 
 
 # Envelopes

@@ -12,6 +12,8 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any, Final
 
+from waiting import eventually as eventually
+
 from brokers.smqp.client import (
     Client,
     ClientOptions,
@@ -281,14 +283,6 @@ def running(
         yield server
     finally:
         server.close()
-
-
-def eventually(condition: Callable[[], bool], what: str = "") -> None:
-    """Wait until something is so."""
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, what or "that did not happen in time"
-        time.sleep(0.005)
 
 
 def prepared(server: Running) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from proxy_kit import Proxy
 from real_brokers import RealBroker
+from waiting import eventually as wait_until
 
 import brokers
 from brokers import (
@@ -41,14 +42,6 @@ def message_to(destination: Destination | None, body: bytes | str = b"<m/>", **m
 def assert_no_threads() -> None:
     """Fail if a thread of an adapter lives on after its grace of a few seconds."""
     wait_until(lambda: not [thread for thread in threading.enumerate() if "stomp" in thread.name.lower()])
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Poll until `condition` holds."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
 
 
 class Inbox:

@@ -35,9 +35,10 @@ from amqp_broken import (
 )
 from amqp_kit import text
 from amqp_raw import PATIENCE, frame
-from amqp_soak import eventually, threads_in
+from amqp_soak import threads_in
 from limits_kit import no_more_threads
 from proton import Described, symbol, uint, ulong, ushort
+from waiting import eventually
 
 import brokers
 from brokers import (
@@ -64,8 +65,8 @@ def no_threads_left() -> Iterator[None]:
     """Fail if a thread of an adapter lives on."""
     yield
     eventually(
-        "threads have ended",
         lambda: not [each for each in threading.enumerate() if each.name.startswith(("amqp", "mutating"))],
+        "threads have ended",
     )
 
 
@@ -144,7 +145,7 @@ def test_what_no_broker_may_do(what: str, caplog: pytest.LogCaptureFixture) -> N
         assert got.qsize() <= 3
         ((channel, handle),) = broker.links.values()
         broker.write(message(channel, handle, 0, b"afterwards"))
-        eventually("it goes on", lambda: got.get(timeout=PATIENCE).message.body == b"afterwards")
+        eventually(lambda: got.get(timeout=PATIENCE).message.body == b"afterwards", "it goes on")
 
 
 def test_what_answers_the_same_twice() -> None:
@@ -154,7 +155,7 @@ def test_what_answers_the_same_twice() -> None:
         ((channel, handle),) = broker.links.values()
         again = frame(BEGIN, ushort(0), uint(0), uint(WINDOW), uint(WINDOW)) * 1000
         broker.write(again, message(channel, handle, 0))
-        eventually("all was read", lambda: not connection._crew.waiting)
+        eventually(lambda: not connection._crew.waiting, "all was read")
         consumer.close()
         assert connection.state is ConnectionState.CONNECTED
 
@@ -188,7 +189,7 @@ def test_sends_to_a_broker_that_gives_any_credit_and_does_not_read() -> None:
     """A thousand messages wait, then who sends waits, however much credit there is; all of it arrives in the end."""
     with BrokenBroker(credit=WINDOW) as broker, brokers.connect(broker.url, timeout=PATIENCE) as connection:
         thread = hold_up(broker, connection, SIZE, MANY)
-        eventually("who sends waits", lambda: threads_in("send", "post", "wait") > 0)
+        eventually(lambda: threads_in("send", "post", "wait") > 0, "who sends waits")
         assert thread.is_alive()
         broker.hear()
         broker.until(lambda: len({fields[1] for fields in broker.got(TRANSFER) if fields[1] is not None}) == MANY)
@@ -207,15 +208,15 @@ def test_credit_for_a_broker_that_does_not_read(goes_on: bool) -> None:
         connection.consume(queue("q"), lambda delivery: (delivery.accept(), got.put(delivery))[0], prefetch=5)
         ((channel, handle),) = broker.links.values()
         thread = hold_up(broker, connection, SIZE, MANY)
-        eventually("who sends waits", lambda: threads_in("send", "post", "wait") > 0)
-        eventually("so much waits that nothing is given back", lambda: is_unread(connection))
+        eventually(lambda: threads_in("send", "post", "wait") > 0, "who sends waits")
+        eventually(lambda: is_unread(connection), "so much waits that nothing is given back")
         broker.write(*(message(channel, handle, number) for number in range(5)))
         for _ in range(5):
             got.get(timeout=PATIENCE)
         given = len(broker.got(FLOW))
         if goes_on:
             broker.write(message(channel, handle, 5))
-            eventually("it is over", lambda: connection.state is not ConnectionState.CONNECTED)
+            eventually(lambda: connection.state is not ConnectionState.CONNECTED, "it is over")
             broker.hear()
         else:
             broker.hear()
@@ -379,7 +380,7 @@ def test_a_commit_that_is_answered_without_an_outcome(what: str) -> None:
         transaction.send(text(queue("q")))
         with pytest.raises(ConnectionLostError):
             transaction.commit().result(PATIENCE)
-        eventually("it ends", lambda: connection.state is ConnectionState.LOST)
+        eventually(lambda: connection.state is ConnectionState.LOST, "it ends")
 
 
 def test_a_subscription_that_ends_too_late() -> None:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import pytest
 from amqp_kit import PATIENCE, text
 from amqp_raw import Raw
-from amqp_soak import eventually
 from proton import Endpoint, Message
 from proton._wrapper import Wrapper
+from waiting import eventually
 
 import brokers
 from brokers import BrokerError, Connection, Delivery, queue
@@ -88,7 +88,7 @@ def consume(connection: Connection) -> None:
         connection.send(text()).result(PATIENCE)
     taken: list[Delivery] = []
     with connection.consume(queue("q"), taken.append, prefetch=2):
-        eventually("they are there", lambda: len(taken) == 2)
+        eventually(lambda: len(taken) == 2, "they are there")
         taken.pop().accept()
 
 
@@ -97,7 +97,7 @@ def do_in_a_transaction(connection: Connection) -> None:
     mine, taken = connection.temporary(), []
     connection.send(text()).result(PATIENCE)
     with connection.consume(queue("q"), taken.append, prefetch=2):
-        eventually("it is there", lambda: taken)
+        eventually(lambda: taken, "it is there")
         transaction = connection.begin()
         transaction.accept(taken[0])
         transaction.send(text(mine))

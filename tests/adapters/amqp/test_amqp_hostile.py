@@ -11,8 +11,9 @@ from functools import partial
 import pytest
 from amqp_mutations import PATIENCE, Entrance, Phase, conversation, hear_mutated
 from amqp_raw import Raw
-from amqp_soak import eventually, hold, no_thread_left, sending_one
+from amqp_soak import hold, no_thread_left, sending_one
 from proton import Message
+from waiting import eventually
 
 from brokers import queue
 from brokers.amqp.listener import Listener, Options
@@ -63,7 +64,7 @@ def test_octets_in_any_pieces(token: str | None) -> None:
         cuts = [partial(in_two, at) for at in range(longest)] + [partial(in_pieces, size) for size in SIZES]
         for cut in cuts:
             Entrance(listener, token).say(said, cut)
-        eventually("all are gone", lambda: listener.guests == 0)
+        eventually(lambda: listener.guests == 0, "all are gone")
     assert broker.depth(queue("count")) == 1 + len(cuts)
 
 
@@ -93,7 +94,7 @@ def test_frames_joined_in_any_way(token: str | None) -> None:
             Entrance(listener, token).say(
                 said, lambda units, size=size: [b"".join(units[at : at + size]) for at in range(0, len(units), size)]
             )
-        eventually("all are gone", lambda: listener.guests == 0)
+        eventually(lambda: listener.guests == 0, "all are gone")
     assert broker.depth(queue("count")) == 1 + 4
 
 
@@ -115,7 +116,7 @@ def test_as_many_as_are_let_in() -> None:
         for client in inside:
             client.receive("q")
         inside[0].__exit__(None, None, None)
-        eventually("one is gone", lambda: listener.guests == 2)
+        eventually(lambda: listener.guests == 2, "one is gone")
         with Raw(listener.port) as next_one:
             next_one.receive("q")
         for client in inside[1:]:
@@ -126,7 +127,7 @@ def test_a_silent_client_is_given_up() -> None:
     """One that never reads nor writes again, and keeps the connection."""
     with Listener(Broker(), port=0, options=Options(idle=3.0)) as listener, Raw(listener.port), Raw(listener.port):
         assert listener.guests == 2
-        eventually("they are gone", lambda: listener.guests == 0)
+        eventually(lambda: listener.guests == 0, "they are gone")
 
 
 def test_a_client_that_does_not_read() -> None:

@@ -11,10 +11,11 @@ from select import select
 import pytest
 import trustme
 from amqp_raw import ACCEPTED, PATIENCE, REJECTED, Raw, frame
-from amqp_soak import eventually, paused
+from amqp_soak import paused
 from broker_contract_kit import text
 from limits_kit import files_for, no_more_threads
 from proton import Message, Terminus, uint
+from waiting import eventually
 
 from brokers import BrokerError, queue, topic
 from brokers.amqp.listener import Listener, Options
@@ -45,7 +46,7 @@ def test_no_more_threads(caplog: pytest.LogCaptureFixture) -> None:
     with Listener(Broker(), port=0) as listener:
         with no_more_threads():
             is_turned_away(listener)
-        eventually("it is forgotten", lambda: listener.guests == 0)
+        eventually(lambda: listener.guests == 0, "it is forgotten")
         with Raw(listener.port) as client:
             client.receive("q")
     assert "is turned away: can't start new thread" in caplog.text
@@ -191,7 +192,7 @@ def test_many_links_of_a_client_that_does_not_read() -> None:
             tracemalloc.start()
             try:
                 assert sender.outcome(sender.send(link, octets)).state == ACCEPTED
-                eventually("they wait", lambda: paused(listener) > 30)
+                eventually(lambda: paused(listener) > 30, "they wait")
                 assert tracemalloc.get_traced_memory()[1] < 12 * size
             finally:
                 tracemalloc.stop()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from proton import Connection, Transport, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection, LinkDetached, SendException
+from waiting import eventually
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as open_websocket
@@ -65,14 +66,6 @@ def listening(**options: Any) -> Iterator[Listener]:
     """Listen at a free port."""
     with Listener(Broker(), port=0, options=Options(**options)) as listener:
         yield listener
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    """Poll until something is so."""
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until, "did not happen in time"
-        time.sleep(0.01)
 
 
 def send_one(url: str, **options: Any) -> None:

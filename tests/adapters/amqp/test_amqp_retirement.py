@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from amqp_raw import ACCEPTED, MODIFIED, REJECTED, RELEASED, Raw
-from amqp_soak import eventually, paused
+from amqp_soak import paused
 from proton import Condition, Described, Message, symbol, ulong
+from waiting import eventually
 
 from brokers import queue
 from brokers.amqp.listener import Listener
@@ -126,7 +127,7 @@ def test_a_rollback_undoes_each_outcome(
     assert counts(raw, 1) == [("a", 1)]
     assert (broker.depth(queue("q")), broker.depth(queue("DLQ.q"))) == (1, 0)
     decide(raw, None, ACCEPTED, [])
-    eventually("it is gone", lambda: broker.depth(queue("q")) == 0)
+    eventually(lambda: broker.depth(queue("q")) == 0, "it is gone")
 
 
 @pytest.mark.parametrize(("state", "fields", "left", "then"), OUTCOMES)
@@ -201,10 +202,10 @@ def test_only_what_was_written_counts(broker: Broker, leave: Callable[[Raw, Any]
             assert sender.outcome(sender.send(link, Message(body=f"{number:04}" + "x" * SIZE))).state == ACCEPTED
         with Raw(listener.port, receive_buffer=1 << 16) as slow:
             taking = slow.receive("q", credit=MANY)
-            eventually("it is behind", lambda: paused(listener) > 0)
+            eventually(lambda: paused(listener) > 0, "it is behind")
             leave(slow, taking)
             seen = {octets.partition(b"xxxx")[0][-4:].decode() for _, octets in slow.received}
-        eventually("it is gone", lambda: listener.guests == 1)
+        eventually(lambda: listener.guests == 1, "it is gone")
         sender.receive("q", credit=MANY)
         again = counts(sender, MANY)
         counted = {body[:4] for body, count in again if count}

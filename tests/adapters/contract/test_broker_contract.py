@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from uuid import uuid4
 
 import pytest
@@ -11,25 +10,11 @@ import pytest
 pytest.register_assert_rewrite("broker_contract_messages", "broker_contract_deliveries")
 
 from broker_contract import BrokerContract  # noqa: E402 - after the line above, or its asserts explain nothing
+from broker_contract_kit import ReachedByUrl  # noqa: E402 - as above
 
-from brokers import Connection, connect  # noqa: E402 - follows the import above
 from brokers.amqp.listener import Listener, Options  # noqa: E402
 from brokers.amqp.url import WebSocketBinding  # noqa: E402
 from brokers.embedded import Broker  # noqa: E402
-
-
-@dataclass(frozen=True)
-class ReachedByUrl:
-    """A broker under test, the queue that it puts dead letters of a queue into, and what topics are called there."""
-
-    url: str
-    dead_letters: str = "DLQ.{}"
-    topics: str = "{}"
-
-    def connect(self) -> Connection:
-        """Connect once more."""
-        return connect(self.url)
-
 
 REAL = [f"{product}-{protocol}" for protocol in ("stomp", "amqp", "ws") for product in ("activemq", "artemis")]
 REAL += ["qpid-amqp", "qpid-ws", "artemis-topics"]

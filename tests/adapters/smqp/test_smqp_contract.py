@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,10 @@ from smqp_kit import QUICK, eventually, prepared, running
 pytest.register_assert_rewrite("broker_contract_messages", "broker_contract_deliveries")
 
 from broker_contract_deliveries import DeliveryContract, LifeCycleContract  # noqa: E402 - after the line above
-from broker_contract_kit import PATIENCE, Inbox, fresh, send, text  # noqa: E402 - as above
+from broker_contract_kit import PATIENCE, Inbox, ReachedByUrl, fresh, send, text  # noqa: E402 - as above
 from broker_contract_messages import DestinationContract, MessageContract  # noqa: E402 - as above
 
 from brokers import (  # noqa: E402 - follows the imports above
-    Connection,
     ConnectionFailedError,
     Delivery,
     DestinationGoneError,
@@ -40,19 +38,6 @@ from brokers.smqp.protocol.dialect import STRICT  # noqa: E402 - as above
 from brokers.smqp.protocol.dialogue import CommandReader  # noqa: E402 - as above
 from brokers.smqp.protocol.messages import SmqpLimits  # noqa: E402 - as above
 from brokers.smqp.server import Right, Server  # noqa: E402 - as above
-
-
-@dataclass(frozen=True)
-class ReachedByUrl:
-    """A broker under test, the queue that it puts dead letters of a queue into, and what topics are called there."""
-
-    url: str
-    dead_letters: str = "DLQ.{}"
-    topics: str = "{}"
-
-    def connect(self) -> Connection:
-        """Connect once more."""
-        return connect(self.url)
 
 
 @pytest.fixture(scope="module")
