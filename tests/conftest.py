@@ -1,11 +1,14 @@
 """What the tests share: the real brokers, each started once a session and only if a test asks for it."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +19,9 @@ from real_brokers import RealBroker, start_activemq, start_artemis
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from soapjms.replay.engines import LOCAL, SPARK, EngineName
+
+if TYPE_CHECKING:
+    from cxf_kit import Cxf
 
 # An assertion in what the tests share says what it saw, like one in a test.
 KITS = {path.stem for path in Path(__file__).parent.glob("support/*_kit.py")} | {"broker_contract_deliveries"}
@@ -66,6 +72,15 @@ def qpid() -> Iterator[Qpid]:
     """Run one Qpid Broker-J for the whole session, likewise."""
     with start_qpid() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def cxf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cxf]:
+    """Run one Apache CXF for the whole session, likewise."""
+    from cxf_kit import start_cxf  # its assertions are rewritten by now
+
+    with start_cxf(tmp_path_factory.mktemp("cxf")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

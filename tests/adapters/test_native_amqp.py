@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from calling_kit import PATIENCE, SOAP_11, eventually, fresh
 from cli_kit import said
-from cxf_kit import Cxf, echo_service, request_of, start_cxf, uri_of
+from cxf_kit import Cxf, echo_service, request_of, uri_of
 from real_brokers import RealBroker, start_activemq
 
 import soapjms
@@ -31,13 +31,6 @@ TRANSFORMER = "transport.transformer=jms"
 def broker() -> Iterator[RealBroker]:
     """Run one for all tests here."""
     with start_activemq(native_amqp=True) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def cxf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cxf]:
-    """Run CXF likewise."""
-    with start_cxf(tmp_path_factory.mktemp("cxf")) as running:
         yield running
 
 

@@ -30,7 +30,6 @@ from cxf_kit import (
     at_their_client,
     echo_service,
     request_of,
-    start_cxf,
     uri_of,
 )
 from lxml import etree
@@ -66,13 +65,6 @@ def cases(side: Side) -> Any:
             marks.append(pytest.mark.soak)
         found.append(pytest.param(case, marks=marks, id=str(case)))
     return pytest.mark.parametrize("case", found)
-
-
-@pytest.fixture(scope="module")
-def cxf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cxf]:
-    """Run CXF for all tests here."""
-    with start_cxf(tmp_path_factory.mktemp("cxf")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 from calling_kit import PATIENCE, SOAP_11, Arrivals, eventually, fresh, request_message
-from cxf_kit import Cxf, answer_in, echo_service, request_of, start_cxf, uri_of
+from cxf_kit import Cxf, answer_in, echo_service, request_of, uri_of
 from proxy_kit import Proxy
 from real_brokers import RealBroker, start_activemq
 
@@ -28,15 +28,8 @@ PROTOCOLS = ["stomp", pytest.param("amqp", marks=pytest.mark.soak)]
 
 
 @pytest.fixture(scope="module")
-def cxf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cxf]:
-    """Run CXF for all tests here."""
-    with start_cxf(tmp_path_factory.mktemp("cxf")) as running:
-        yield running
-
-
-@pytest.fixture
 def mortal() -> Iterator[RealBroker]:
-    """A broker of the test's own."""
+    """A broker that each test kills and starts again."""
     with start_activemq() as broker:
         yield broker
 
