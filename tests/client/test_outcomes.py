@@ -232,6 +232,7 @@ def test_confirmation_late(scene: Scene) -> None:
     error = failure_of(lambda: client.send(envelope("Ann", operation="pingMe"), timeout=0.5))
     assert error.outcome is SendOutcome.UNKNOWN
     eventually(lambda: scene.ledger.runs["Ann"], "it is carried out")
+    scene.proxy.speak()  # or closing the client waits for its time
 
 
 def test_answer_lost(scene: Scene) -> None:
