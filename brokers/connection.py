@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
 
 from brokers import events
+from brokers.arguments import is_count
 from brokers.errors import BrokerError, NotSentError, SendFailedError, UnsupportedError, UsageError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
@@ -302,11 +303,6 @@ class SubscribeOptions:
             _check_text(text or "")
 
 
-def is_count(value: object) -> bool:
-    """Return whether something is a whole number, at least 1."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
 def _check_text(text: str) -> None:
     if "\0" in text:
         raise UsageError(f"a subscription cannot name {text!r}, which holds NUL")
@@ -537,7 +533,11 @@ class Connection(ABC):
 
     @abstractmethod
     def close(self, deadline: float = 5.0) -> None:
-        """Close within `deadline` seconds: end the consumers, write pending data, then disconnect. Idempotent."""
+        """Close within `deadline` seconds: end the consumers, write pending data, then disconnect. Idempotent.
+
+        Raises:
+            UsageError: `deadline` is not a finite number; nothing is closed then.
+        """
 
     def __enter__(self) -> Self:
         return self

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
-from threading import TIMEOUT_MAX
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, Unpack
 from urllib.parse import urlsplit
 
+from brokers.arguments import finite
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.errors import NotInstalledError, UnknownSchemeError, UsageError
 from brokers.foreign_urls import KNOWN, understood
@@ -88,8 +88,7 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[Con
         UsageError: the adapter cannot use `url` or has no such option, or `timeout` is invalid; no text repeats a
             password.
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= TIMEOUT_MAX:
-        raise UsageError(f"timeout must be a positive, finite number of seconds, got {timeout!r}")
+    finite(timeout)
     url = understood(url)
     scheme = _scheme_of(url)
     try:

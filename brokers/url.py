@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from brokers.arguments import is_number
 from brokers.environment import (
     CA_FILE,
     CERT_FILE,
@@ -254,7 +255,7 @@ def seconds_of(options: Mapping[str, str], name: str, given: float, form: UrlFor
     """
     value = options.get(name)
     if value is None:
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= MAX_IDLE_SECONDS:
+        if not is_number(given) or not 0 <= given <= MAX_IDLE_SECONDS:
             raise UsageError(f"{name} must be a number of seconds from 0 to {MAX_IDLE_SECONDS:,}, got {given!r}")
         return given
     if not (value.isascii() and value.isdigit()):

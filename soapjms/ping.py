@@ -11,13 +11,13 @@ from threading import Event, Lock
 from typing import Final, NamedTuple
 
 from brokers.adapter.wait import epoch_milliseconds, left
+from brokers.arguments import finite
 from brokers.connection import Connection, Consumer, Delivery, SendResult, consume_temporary, end_temporary, stop
 from brokers.errors import BrokerError, ClosedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.threads.thread import Thread, future_of
 from soapjms import events
 from soapjms.protocol.errors import PingFailedError
-from soapjms.validation import finite
 
 DEFAULT_TIMEOUT: Final = 5.0
 

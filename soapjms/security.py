@@ -27,6 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
+from brokers.arguments import is_number
 from brokers.listeners.guesses import Guesses
 from soapjms.middleware import is_coroutine
 from soapjms.protocol.envelope import blocks_for
@@ -133,7 +134,7 @@ def check_positive(**values: object) -> None:
         UsageError: a value is not a positive number; the error names the argument.
     """
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+        if not is_number(value) or not isfinite(value) or value <= 0:
             raise UsageError(f"{name} must be a positive number, got {value!r}")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from threading import TIMEOUT_MAX
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
+from brokers.arguments import is_count, is_number
 from brokers.connection import Connection
 from brokers.message import Destination, DestinationKind, MessageType
 from brokers.redaction import shown
@@ -38,7 +39,7 @@ OPTIONS: Final[Mapping[str, str]] = {
 """What is accepted for the options that all nodes share."""
 
 
-def option(name: str, value: T, kind: type[Any]) -> T:
+def option(value: T, name: str, kind: type[Any]) -> T:
     """Return the value of one of `OPTIONS`.
 
     Raises:
@@ -83,24 +84,13 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def finite(seconds: float, name: str = "timeout") -> float:
-    """Return a time that is positive and finite.
-
-    Raises:
-        UsageError: it is not a positive, finite number of seconds, or longer than the machine can wait (centuries).
-    """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= TIMEOUT_MAX:
-        raise UsageError(f"{name} must be a positive, finite number of seconds, got {seconds!r}")
-    return seconds
-
-
 def positive(seconds: float, name: str) -> float:
     """Return a time that is positive; it may be infinite.
 
     Raises:
         UsageError: it is not a positive number of seconds.
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+    if not is_number(seconds) or not seconds > 0:
         raise UsageError(f"{name} must be a positive number of seconds, got {seconds!r}")
     return seconds
 
@@ -111,12 +101,12 @@ def not_negative(seconds: float, name: str) -> float:
     Raises:
         UsageError: it is not a number of seconds, negative, or longer than the machine can wait (centuries).
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= TIMEOUT_MAX:
+    if not is_number(seconds) or not 0 <= seconds <= TIMEOUT_MAX:
         raise UsageError(f"{name} must be a finite number of seconds, at least 0, got {seconds!r}")
     return seconds
 
 
-def switch(name: str, value: bool) -> bool:
+def switch(value: bool, name: str) -> bool:
     """Return an option that is on or off.
 
     Raises:
@@ -127,7 +117,7 @@ def switch(name: str, value: bool) -> bool:
     return value
 
 
-def string_or_none(name: str, value: str | None) -> str | None:
+def string_or_none(value: str | None, name: str) -> str | None:
     """Return a string that may be left out.
 
     Raises:
@@ -176,12 +166,12 @@ def edition(profile: Profile | str, place: str | JmsUri | Port) -> Profile:
 KNOWN_PROFILES: Final = ", ".join(PROFILES)
 
 
-def at_least_one(name: str, value: int) -> int:
+def at_least_one(value: int, name: str) -> int:
     """Return an integer that is at least 1; `name` names it in the error.
 
     Raises:
         UsageError: it is not an integer of at least 1.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_count(value):
         raise UsageError(f"{name} must be an integer of at least 1, got {value!r}")
     return value

@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from brokers import events
 from brokers.adapter.consumer import THREAD_RETRY_SECONDS, LastingConsumer, SessionT, temporary_kind
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect, Reconnector
+from brokers.arguments import time_to_close
 from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState, SubscribeOptions
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
 from brokers.message import Destination, DestinationKind
@@ -282,7 +283,8 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         Running calls may still send, accept and commit, but not consume. Idempotent; a second call during the first
         returns at once.
         """
-        until = monotonic() + deadline
+        seconds = time_to_close(deadline)
+        until = monotonic() + seconds
         with self._lock:
             if self._is_closing:
                 return
@@ -297,12 +299,12 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         for consumer in consumers:
             consumer.stop()
         for consumer in consumers:
-            consumer.join(until - deadline * FAREWELL_SHARE)
+            consumer.join(until - seconds * FAREWELL_SHARE)
         self._life.become(ConnectionState.CLOSED, "the connection was closed")
         if link is not None:
             self._take_leave(link, consumers, until)
         self._callbacks.close(until)
-        self._deadlines.close()
+        self._deadlines.close(max(0.0, until - monotonic()))
         self._crew.close()
 
     def failure(self, link: SessionT) -> BrokerError | None:

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Final, Generic, Protocol, TypeVar
 
 from brokers import events
-from brokers.connection import is_count
+from brokers.arguments import finite, is_count
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError, UsageError
 from brokers.files import reason_of
 from brokers.threads.thread import Thread
@@ -164,9 +164,8 @@ class Reconnect:
     randomize: bool = False
 
     def __post_init__(self) -> None:
-        for seconds in (self.initial, self.maximum):
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < inf:
-                raise UsageError(f"initial and maximum must be positive, finite numbers of seconds, got {seconds!r}")
+        finite(self.initial, "initial")
+        finite(self.maximum, "maximum")
         if self.attempts is not None and not is_count(self.attempts):
             got = f"{self.attempts!r}; reconnect=False turns attempts off"
             raise UsageError(f"attempts must be a whole number, at least 1, got {got}")

@@ -20,6 +20,7 @@ from brokers.adapter.connection import AdapterConnection
 from brokers.adapter.consumer import temporary_kind
 from brokers.adapter.transaction import OwnedTransaction, own_delivery, own_transaction
 from brokers.adapter.wait import epoch_milliseconds
+from brokers.arguments import time_to_close
 from brokers.connection import (
     Capabilities,
     ConnectionState,
@@ -457,7 +458,7 @@ class EmbeddedConnection(AdapterConnection):
         Running calls may still send, accept and commit, but not consume. Idempotent; a second call during the first
         returns at once.
         """
-        until = monotonic() + deadline
+        until = monotonic() + time_to_close(deadline)
         with self._lock:
             if self._is_closing:
                 return

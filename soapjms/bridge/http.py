@@ -25,6 +25,7 @@ try:
 except ImportError as _error:
     raise ImportError(f"soapjms.bridge.http needs starlette ({_error}): pip install 'soapjms[bridge]'") from _error
 
+from brokers.arguments import finite
 from brokers.connection import Connection
 from brokers.redaction import shown as shown_url
 from brokers.threads.thread import Pool
@@ -44,7 +45,7 @@ from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
-from soapjms.validation import at_least_one, connection_to, finite
+from soapjms.validation import at_least_one, connection_to
 
 CALL_THREADS: Final = 8
 SINGLE: Final = ("content-type", "content-encoding", "soapaction")
@@ -106,8 +107,8 @@ class HttpBridge:
     ) -> None:
         connection_to(connection)
         self._timeout = finite(timeout)
-        self._pace = Pace(finite(read_timeout), finite(write_timeout), at_least_one("max_held", max_held))
-        self._max_body, self._max_calls = at_least_one("max_body", max_body), at_least_one("max_calls", max_calls)
+        self._pace = Pace(finite(read_timeout), finite(write_timeout), at_least_one(max_held, "max_held"))
+        self._max_body, self._max_calls = at_least_one(max_body, "max_body"), at_least_one(max_calls, "max_calls")
         self._public_url = None if public_url is None else _url(public_url)
         if isinstance(one_way, str):
             raise UsageError(f"one_way must be a list of SOAP actions and elements, got {one_way!r}; use [{one_way!r}]")

@@ -26,6 +26,7 @@ except ImportError as _error:
 
 import h11
 
+from brokers.arguments import finite
 from brokers.files import check_files
 from brokers.listeners.descriptors import bounded
 from brokers.listeners.handshakes import Handshakes
@@ -38,7 +39,7 @@ from soapjms.bridge.pace import END, PIECE_OCTETS, PIECE_TIMEOUT
 from soapjms.bridge.strict_http import MAX_HEAD_OCTETS, StrictConnection
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.text import reason_of
-from soapjms.validation import at_least_one, finite, host_and_port
+from soapjms.validation import at_least_one, host_and_port
 
 ACCEPT_BACKLOG: Final = 128
 """Maximum number of connections that wait to be accepted."""
@@ -281,7 +282,7 @@ class Listener:
     ) -> None:
         if key is not None and certificate is None:
             raise UsageError(f"key must come with its certificate, got the key {key} alone")
-        room = Room(bounded(at_least_one("max_connections", max_connections), 1, "connections"), "connections")
+        room = Room(bounded(at_least_one(max_connections, "max_connections"), 1, "connections"), "connections")
         tls = None if certificate is None else _tls(certificate, key)
         protocol: Any = _protocols(tls, room, finite(client_timeout, "client_timeout"))
         config = uvicorn.Config(

@@ -73,7 +73,7 @@ class WsgiService(Operations):
             raise UsageError(f"app must be a WSGI application, called with (environ, start_response), got {app!r}")
         if not isinstance(path, str) or not path.startswith("/"):
             raise UsageError(f"path must begin with a slash, as in /bank, got {path!r}")
-        self._app, self._path, self._environ, self._limits = app, path, dict(environ), option("limits", limits, Limits)
+        self._app, self._path, self._environ, self._limits = app, path, dict(environ), option(limits, "limits", Limits)
         self._route = OperationRoute(NAME, "", None, app, self._answered_by_app, policy)
 
     @property

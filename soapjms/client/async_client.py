@@ -72,7 +72,7 @@ class AsyncSender:
     """
 
     def __init__(self, max_calls: int = DEFAULT_MAX_CALLS) -> None:
-        self._max_calls = at_least_one("max_calls", max_calls)
+        self._max_calls = at_least_one(max_calls, "max_calls")
         self._pool = Pool(MAX_SENDING_THREADS, "soapjms-sender")
         self._turns: WeakValueDictionary[int, LoopTurns] = WeakValueDictionary()  # by the id of the loop
         self._closed = False

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from lxml import etree
 
+from brokers.arguments import finite
 from brokers.message import Destination, Message, Properties, PropertyValue, queue
 from soapjms.destinations import VARIANTS
 from soapjms.middleware import properties_of
@@ -28,7 +29,6 @@ from soapjms.protocol.record import Direction
 from soapjms.protocol.requesting import Endpoint, RequestingNode, ResponseReceived, findings
 from soapjms.protocol.responding import RespondingNode
 from soapjms.reply import Answer, prepared
-from soapjms.validation import finite
 
 UNPARSED: Final = "Couldn't parse stream"
 """Start of CXF's fault reason for a message whose body is not XML."""

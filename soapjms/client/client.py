@@ -21,6 +21,7 @@ from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack
 from lxml import etree
 
 from brokers.adapter.wait import GivenUp, await_connected, epoch_milliseconds, left, when_connected, why_lost
+from brokers.arguments import finite, time_to_close
 from brokers.connection import Connection, ConnectionState, SendResult
 from brokers.errors import BrokerError, ClosedError, NotSentError, SendFailedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
@@ -71,16 +72,7 @@ from soapjms.protocol.wsa import unrelated
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.model import read_uri
 from soapjms.tally import Tally
-from soapjms.validation import (
-    PayloadTypeName,
-    connection_to,
-    edition,
-    finite,
-    not_negative,
-    option,
-    payload_type,
-    switch,
-)
+from soapjms.validation import PayloadTypeName, connection_to, edition, option, payload_type, switch
 from soapjms.wsdl import read_wsdl
 
 DEFAULT_TIMEOUT: Final = 30.0
@@ -155,7 +147,7 @@ class Sender:
         self._endpoint = endpoint
         self._destination = destination
         self._prefix = prefix
-        self._recorder = option("recorder", recorder, Recorder)
+        self._recorder = option(recorder, "recorder", Recorder)
         self._observers = observers
         self._numbers = count(1)
         self._keys = RequestKeys()
@@ -301,11 +293,11 @@ class Client:
     ) -> None:
         self._middleware = plain(middleware, "soapjms.AsyncClient takes async def functions")
         self._crew = Crew("soapjms-middleware")
-        parsed, effective = read_uri(uri, option("properties", properties, Mapping))
-        limits, names = option("limits", limits, Limits), option("names", names, Names) or Names()
+        parsed, effective = read_uri(uri, option(properties, "properties", Mapping))
+        limits, names = option(limits, "limits", Limits), option(names, "names", Names) or Names()
         self.endpoint = Endpoint.of(parsed, effective, edition(profile, uri), payload_type(message_type), limits)
         self.timeout = finite(timeout)
-        self._addressing = switch("addressing", addressing)
+        self._addressing = switch(addressing, "addressing")
         self._connection = connection_to(connection)
         self._recorder = recorder
         self._port = uri if isinstance(uri, Port) else None
@@ -533,9 +525,9 @@ class Client:
         seconds even if the broker does not answer; the remaining destinations end when it does, or with the connection.
 
         Raises:
-            UsageError: `deadline` is not a finite number, at least 0; nothing is closed then.
+            UsageError: `deadline` is not a finite number; nothing is closed then.
         """
-        until = time.monotonic() + not_negative(deadline, "deadline")
+        until = time.monotonic() + time_to_close(deadline)
         self._closed = True
         self._connection.unwatch(self._on_state)
         self._give_up_all("the client was closed")

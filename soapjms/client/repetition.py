@@ -17,6 +17,7 @@ from secrets import token_hex
 from typing import Final
 
 from brokers.adapter.wait import epoch_milliseconds, left
+from brokers.arguments import finite
 from brokers.connection import Capabilities, Connection, Delivery, end_temporary, stop
 from brokers.errors import BrokerError, UnsupportedError
 from brokers.message import Destination, Message, PropertyType, changed
@@ -34,7 +35,6 @@ from soapjms.protocol.record import Direction, Record
 from soapjms.protocol.repetition import again, obstacles, own_properties
 from soapjms.protocol.requesting import findings
 from soapjms.protocol.text import named
-from soapjms.validation import finite
 
 PRIORITIES: Final = range(10)
 DELIVERY_MODES: Final = (1, 2)

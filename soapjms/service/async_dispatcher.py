@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Self, Unpack
 
+from brokers.arguments import time_to_close
 from brokers.connection import Connection
 from brokers.threads.thread import Thread
 from soapjms import events
@@ -68,7 +69,11 @@ class AsyncDispatcher:
         `async def` functions that are not finished then are cancelled, and have a second to clean up; the broker
         delivers their requests again. If this is cancelled itself, they are cancelled at once. Return whether all open
         requests were finished.
+
+        Raises:
+            UsageError: `deadline` is not a finite number; nothing is closed then.
         """
+        time_to_close(deadline)
         try:
             return await elsewhere(partial(self.dispatcher.close, deadline))
         finally:

@@ -12,11 +12,12 @@ the same from here, so the losses of each request's commit in a row are counted,
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final
@@ -41,8 +42,11 @@ from soapjms.protocol.mep import Input
 from soapjms.protocol.record import Direction, Node
 from soapjms.service.comebacks import Comebacks
 from soapjms.service.store.base import key_of
-from soapjms.service.work import Work
+from soapjms.service.work import Subscription, Work
 from soapjms.tally import Tally
+
+SUBSCRIPTION_OF: Final = attrgetter("subscription")
+"""Returns the subscription of a request, without a Python function."""
 
 MAX_KNOWN_REQUESTS: Final = 10_000
 """Most requests that are remembered at a time; the oldest are forgotten first."""
@@ -129,7 +133,7 @@ class Committer:
         tally: counts what happens.
         recorder: writes the responses to a capture log.
         dead_letters: the queue for dead letters, with the reason; None for the broker's own.
-        on_done: called with the requests that were settled.
+        on_done: called with the subscriptions of requests that were settled, one for each request.
         transactional: accept and answer together if the broker has transactions; else each request is accepted once
             the broker has its answer.
 
@@ -147,7 +151,7 @@ class Committer:
         tally: Tally,
         recorder: Recorder | None,
         dead_letters: Destination | None,
-        on_done: Callable[[Sequence[Work]], None],
+        on_done: Callable[[Iterable[Subscription]], None],
         *,
         transactional: bool,
     ) -> None:
@@ -191,7 +195,7 @@ class Committer:
         """
         if self.too_late:
             self.lose([work], TOO_LATE)
-            self._on_done([work])
+            self._on_done([work.subscription])
         elif self.transactional:
             self._finished.append(work)
             if not self._is_planned and not self._is_busy:
@@ -407,7 +411,7 @@ class Committer:
 
     def _ended(self, group: list[Work]) -> None:
         """Count the requests of a group as done, and begin the next commit."""
-        self._on_done(group)
+        self._on_done(map(SUBSCRIPTION_OF, group))
         if self.transactional:
             self._go_on()
             return

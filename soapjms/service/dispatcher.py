@@ -8,7 +8,7 @@ waiting for the end.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.adapter.wait import when_connected
+from brokers.arguments import finite, time_to_close
 from brokers.connection import Connection, ConnectionState, Delivery, SendResult, stop
 from brokers.errors import ClosedError
 from brokers.message import Destination, Message, queue
@@ -43,10 +44,10 @@ from soapjms.service.multiplex import surrounded
 from soapjms.service.operations import Middleware, Operations, service_to_run
 from soapjms.service.store.base import Store
 from soapjms.service.store.sqlite import SqliteStore
-from soapjms.service.work import Subscription, Work
+from soapjms.service.work import Subscription
 from soapjms.service.worker import Worker
 from soapjms.tally import Tally
-from soapjms.validation import at_least_one, connection_to, durable_on, edition, finite, option, switch
+from soapjms.validation import at_least_one, connection_to, durable_on, edition, option, switch
 
 if TYPE_CHECKING:
     from soapjms.service.event_loop import LoopTasks
@@ -67,6 +68,7 @@ class OpenRequests:
         self._lock = Lock()
         self._ended = Condition(self._lock)
         self._since = 0.0
+        self._given_up = 0
 
     def begin(self, subscription: Subscription) -> bool:
         """Count one more; return False if no more are taken."""
@@ -78,24 +80,13 @@ class OpenRequests:
                 subscription.open += 1
             return not self.is_closing
 
-    def end(self, settled: Sequence[Work]) -> None:
-        """Count requests that were settled."""
+    def end(self, subscriptions: Iterable[Subscription]) -> None:
+        """Count requests that were settled or left to the broker, by their subscriptions."""
         with self._lock:
-            self.number -= len(settled)
-            for work in settled:
-                work.subscription.open -= 1
+            for subscription in subscriptions:
+                self.number -= 1
+                subscription.open -= 1
             self._since = monotonic()
-            if self.is_closing:
-                self._ended.notify_all()
-
-    def leave(self, subscription: Subscription) -> None:
-        """Count a request that is left to the broker."""
-        with self._lock:
-            self.number -= 1
-            subscription.open -= 1
-            self._since = monotonic()
-            if self.is_closing:
-                self._ended.notify_all()
             if self.is_closing:
                 self._ended.notify_all()
 
@@ -112,15 +103,15 @@ class OpenRequests:
             return not was_closing
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to so many seconds, after `close`, for all requests to end, or `give_up`; say whether they ended."""
+        """Wait up to so many seconds, after `close`, for all requests to end; say whether they did before `give_up`."""
         with self._ended:
-            self._ended.wait_for(lambda: self.is_over or self.number == 0, seconds)
-            return self.number == 0
+            self._ended.wait_for(lambda: self.is_over or not self.number, seconds)
+            return not (self._given_up if self.is_over else self.number)
 
     def give_up(self) -> None:
         """End all waits."""
         with self._ended:
-            self.is_over = True
+            self.is_over, self._given_up = True, self.number
             self._ended.notify_all()
 
     def next_idle(self, subscriptions: Collection[Subscription]) -> list[Subscription]:
@@ -236,18 +227,18 @@ class Dispatcher:
         limits: Limits = DEFAULT_LIMITS,
         stalled_after: float = STALLED_SECONDS,
     ) -> None:
-        self._connection, wanted = connection_to(connection), at_least_one("workers", workers)
-        parsed, effective = read_uri(uri, option("properties", properties, Mapping))
-        self.destination: Destination = destination_of(parsed, option("names", names, Names) or Names(), effective)
-        self._stalled_after, limits = finite(stalled_after, "stalled_after"), option("limits", limits, Limits)
-        strict, transactional = switch("strict", strict), switch("transactional", transactional)
+        self._connection, wanted = connection_to(connection), at_least_one(workers, "workers")
+        parsed, effective = read_uri(uri, option(properties, "properties", Mapping))
+        self.destination: Destination = destination_of(parsed, option(names, "names", Names) or Names(), effective)
+        self._stalled_after, limits = finite(stalled_after, "stalled_after"), option(limits, "limits", Limits)
+        strict, transactional = switch(strict, "strict"), switch(transactional, "transactional")
         self.setting = Setting(profile=edition(profile, uri), variants=SUPPORTED, strict=strict, limits=limits)
         self._durable = durable_on(self._connection, self.destination, durable)
         self._workers = 1 if self.destination.kind.is_topic else wanted
         self._service = to_run = surrounded(service_to_run(service), middleware, verify)
         replies = ReplyRule.of(reply_queues, reply_topics)
-        letters, recorder = dead_letter_queue(dead_letters, self.destination), option("recorder", recorder, Recorder)
-        self._prefetch, deliveries = at_least_one("prefetch", prefetch), at_least_one("max_deliveries", max_deliveries)
+        letters, recorder = dead_letter_queue(dead_letters, self.destination), option(recorder, "recorder", Recorder)
+        self._prefetch, deliveries = at_least_one(prefetch, "prefetch"), at_least_one(max_deliveries, "max_deliveries")
         self._observers = Observers.of(observer, Place(Side.SERVICE, self.destination))
         self.counts = (tally := Tally(self._observers)).counts
         self._under_way = OpenRequests()
@@ -375,16 +366,20 @@ class Dispatcher:
         Each worker unsubscribes once it has no open request, so that the broker gives what comes to others. The broker
         delivers unfinished requests again, also those that wait to be tried again. Return whether all open requests
         were finished. Returns in time even if the broker does not answer; the remaining subscriptions end when it does,
-        or with the connection.
+        or with the connection. A second call waits likewise, or returns what the first one did.
+
+        Raises:
+            UsageError: `deadline` is not a finite number; nothing is closed then.
         """
-        until = time.monotonic() + deadline
+        seconds = time_to_close(deadline)
+        until = time.monotonic() + seconds
         if not self._under_way.close():
-            return self._under_way.wait(deadline)
+            return self._under_way.wait(seconds)
         self._worker.closing.set()
         leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
         leaving.start()
         try:
-            return self._under_way.wait(deadline)
+            self._under_way.wait(seconds)
         finally:  # even after a KeyboardInterrupt
             self._under_way.give_up()
             self._committer.too_late = True
@@ -393,6 +388,7 @@ class Dispatcher:
             self._committer.close(max(0.0, until - time.monotonic()))
             if self._own_store is not None:
                 self._own_store.close()
+        return self._under_way.wait(0)
 
     def _leave(self) -> None:
         """Unsubscribe, each worker once it has no open request."""
@@ -470,10 +466,10 @@ class Dispatcher:
         try:
             finished = self._worker.work_on(delivery)
         except BaseException:
-            self._under_way.leave(subscription)
+            self._under_way.end([subscription])
             raise
         if finished is None:  # the request was waiting when the dispatcher closed: the broker delivers it again
-            self._under_way.leave(subscription)
+            self._under_way.end([subscription])
             return
         finished.subscription = subscription
         self._committer.put(finished)

@@ -20,8 +20,7 @@ CANCEL_SECONDS: Final = 1.0
 """Seconds that functions have to clean up after they were cancelled."""
 
 CLOSE_SECONDS: Final = 330.0
-"""Seconds to wait for a loop to be closed, once all its tasks were cancelled; `asyncio.run` waits for the threads of its
-executor for 300."""
+"""Seconds to wait for a loop to be closed, once all its tasks were cancelled; `asyncio.run` waits 300 for threads."""
 
 CLOSE_POLL_SECONDS: Final = 0.01
 """Poll interval, in seconds, for a loop that may be closed soon."""

@@ -109,7 +109,7 @@ class Service(Operations):
         """
         if not isinstance(name, str):
             raise UsageError(f"operation must be given the name of an element, got {name!r}: @service.operation(NAME)")
-        action, reply_action = string_or_none("action", action), string_or_none("reply_action", reply_action)
+        action, reply_action = string_or_none(action, "action"), string_or_none(reply_action, "reply_action")
         given = name
         try:
             name = etree.QName(given.removeprefix("{}")).text

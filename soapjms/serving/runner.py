@@ -26,6 +26,7 @@ from typing import Any, Final, TypeAlias
 import brokers
 import soapjms
 from brokers.adapter.redelivery import MAX_DELIVERIES
+from brokers.arguments import finite
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.errors import NotInstalledError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
@@ -44,7 +45,7 @@ from soapjms.service.dispatcher import Dispatcher
 from soapjms.service.operations import Middleware, Operations
 from soapjms.service.store.sqlite import SqliteStore
 from soapjms.serving.status_page import START_TIMEOUT, library
-from soapjms.validation import at_least_one, finite, not_negative, switch
+from soapjms.validation import at_least_one, not_negative, switch
 from soapjms.wsdl import read_wsdl
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -195,12 +196,12 @@ class ServeOptions:
         if not isinstance(self.connection, str):
             raise UsageError(f"connection must be the URL of the broker, got {with_article(type(self.connection))}")
         for name in ("processes", "workers", "prefetch", "max_deliveries"):
-            at_least_one(name, getattr(self, name))
+            at_least_one(getattr(self, name), name)
         for name in ("lease", "transaction_timeout", "stalled_after", "start_timeout"):
             finite(getattr(self, name), name)
         not_negative(self.grace, "grace")
         for name in ("transactions", "traces"):
-            switch(name, getattr(self, name))
+            switch(getattr(self, name), name)
         for name in ("allow", "reply_topic", "reply_queue", "middleware"):
             if isinstance(given := getattr(self, name), str) or not isinstance(given, Collection):
                 raise UsageError(f"{name} must be a tuple or list, got {given!r}")

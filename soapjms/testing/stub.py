@@ -36,6 +36,7 @@ from soapjms.service.operations import FunctionOutcome, Match, Operation, Operat
 from soapjms.service.request import Request
 from soapjms.service.service import Service
 from soapjms.testing.traffic import SETTLE_SECONDS, SettlementObservation, SettlementObserver, Traffic, message_shown
+from soapjms.validation import not_negative
 
 Where: TypeAlias = Callable[[Request], object]
 Function: TypeAlias = Callable[[Request], Answer]
@@ -125,9 +126,7 @@ class Expectation:
         Raises:
             UsageError: `seconds` is not a finite number of at least 0.
         """
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < inf:
-            raise UsageError(f"seconds must be a finite number of at least 0, got {seconds!r}")
-        self._seconds = seconds
+        self._seconds = not_negative(seconds, "seconds")
         return self
 
     # Number of requests

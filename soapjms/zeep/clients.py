@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from lxml import etree
 
+from brokers.arguments import finite, time_to_close
 from brokers.connection import Connection
 from brokers.message import MessageType
 from brokers.naming import Names
@@ -34,16 +35,7 @@ from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Auto, Profile, ProfileName
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
-from soapjms.validation import (
-    PayloadTypeName,
-    connection_to,
-    edition,
-    finite,
-    not_negative,
-    option,
-    payload_type,
-    switch,
-)
+from soapjms.validation import PayloadTypeName, connection_to, edition, option, payload_type, switch
 from soapjms.zeep.errors import failure
 
 
@@ -113,18 +105,18 @@ class ClientEndpoints:
         self.operation_timeout = finite(operation_timeout)
         self._profile = None if profile == AUTO else edition(profile, "")
         self._middleware = middleware_given(middleware)
-        self.addressing = switch("addressing", addressing)
+        self.addressing = switch(addressing, "addressing")
         self._is_async = any(map(is_coroutine, self._middleware))
         self._options = {
             "middleware": () if self._is_async else self._middleware,
-            "properties": dict(option("properties", properties, Mapping)),
+            "properties": dict(option(properties, "properties", Mapping)),
             "message_type": payload_type(message_type),
             "replies": reply_strategy(replies),
-            "names": option("names", names, Names),
+            "names": option(names, "names", Names),
             "addressing": addressing,
-            "recorder": option("recorder", recorder, Recorder),
+            "recorder": option(recorder, "recorder", Recorder),
             "observer": observers_given(observer),
-            "limits": option("limits", limits, Limits),
+            "limits": option(limits, "limits", Limits),
         }
         self.check_middleware(is_async=self._is_async)  # all functions must be of the same kind
         self._lock = Lock()
@@ -242,7 +234,7 @@ class ClientEndpoints:
 
         Idempotent. See `soapjms.Client.close`.
         """
-        until = monotonic() + not_negative(deadline, "deadline")
+        until = monotonic() + time_to_close(deadline)
         with self._lock:
             self._closed = True
             clients = list(self._clients.values())

@@ -119,3 +119,22 @@ def test_no_thread_for_what_is_due() -> None:
         with connection.consume(queue("q"), lambda delivery: None) as consumer:
             assert addresses(peer) == ["q"]
             assert not consumer.problem
+
+
+def test_close_while_a_due_task_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing keeps its deadline, even if the thread for pauses is held up by the one that begins its task."""
+    begun, is_over = Event(), Event()
+
+    def submit(function: Any) -> None:
+        begun.set()
+        assert is_over.wait(PATIENCE)
+
+    with Listener(Broker(), port=0) as listener:
+        connection: Any = brokers.connect(listener.url, timeout=PATIENCE)
+        monkeypatch.setattr(connection._crew, "submit", submit)
+        connection.later(0.0, lambda: None)
+        assert begun.wait(PATIENCE)
+        before = monotonic()
+        connection.close(0.1)
+        assert monotonic() - before < PATIENCE / 2
+        is_over.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any, get_args
@@ -25,6 +26,7 @@ from brokers import (
     BrokerError,
     ClosedError,
     Connection,
+    ConnectionState,
     MessageType,
     queue,
 )
@@ -33,7 +35,7 @@ from brokers.amqp.url import AmqpKeywords
 from brokers.embedded import Broker, BrokerOptions
 from brokers.schemes import SCHEMES, ConnectArguments, DialectName
 from brokers.stomp.dialect import StompDialectName
-from soapjms import AsyncClient, Client, Dispatcher, Service, UsageError
+from soapjms import AsyncClient, AsyncDispatcher, Client, Dispatcher, Service, UsageError
 from soapjms.client.async_client import AsyncClientArguments
 from soapjms.client.client import ClientArguments, PlainClientArguments
 from soapjms.protocol import names
@@ -127,13 +129,28 @@ class TestClient(Peers):
         assert broker.depth(GREETER) == 0
         client.send(envelope(), attachments=[])
 
-    @pytest.mark.parametrize("deadline", ["x", float("nan"), float("inf"), -1, None, True])
-    def test_deadline(self, connection: Connection, client: Client, deadline: Any) -> None:
-        """That of `close` is a number of seconds; 0 is one."""
-        for each in (client, JmsTransport(connection)):
-            with pytest.raises(UsageError, match="deadline must be a finite number of seconds, at least 0, got"):
+    @pytest.mark.parametrize("deadline", ["3", float("nan"), float("inf"), -float("inf"), 1e300, None, True])
+    def test_deadline(self, broker: Broker, client: Client, deadline: Any) -> None:
+        """That of `close` is a number of seconds; with another one nothing is closed."""
+        connection = broker.connect()
+        for each in (client, JmsTransport(connection), Dispatcher(connection, URI, soapjms.Service()), connection):
+            with pytest.raises(UsageError, match="deadline must be a finite number of seconds, got"):
                 each.close(deadline)
-            each.close(0)
+        with pytest.raises(UsageError, match="deadline must be a finite number of seconds, got"):
+            asyncio.run(AsyncDispatcher(connection, URI, soapjms.Service()).aclose(deadline))
+        assert connection.state is ConnectionState.CONNECTED
+        client.send(envelope())
+
+    @pytest.mark.parametrize("deadline", [0, -0.001, -3])
+    def test_deadline_that_has_passed(self, broker: Broker, client: Client, deadline: float) -> None:
+        """A deadline that has passed already closes at once."""
+        connection = broker.connect()
+        assert Dispatcher(connection, URI, soapjms.Service()).start().close(deadline)
+        for each in (client, JmsTransport(connection), connection):
+            each.close(deadline)
+        assert connection.state is ConnectionState.CLOSED
+        with pytest.raises(UsageError, match="closed"):
+            client.send(envelope())
 
     @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 1e300, "3", None, True])
     def test_timeout(self, connection: Connection, client: Client, timeout: Any) -> None:

@@ -243,7 +243,7 @@ class TestFunctions(Peers):
         assert len(runs) == 2
 
     def test_loop_ends_slowly(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-        """So does one whose loop waits for a thread of its executor, for some 20 s by the clock that runs faster here."""
+        """So does one whose loop waits for a thread of its executor: for 20 s, by the clock that runs faster here."""
         monkeypatch.setattr("soapjms.service.event_loop.monotonic", lambda: time.monotonic() * 100)
         service, runs = sleeper()
 

@@ -147,6 +147,27 @@ class TestClosing(Peers):
         assert dispatcher.counts == {"accepted": 1, "lost": 1}
         assert client.counts == {}
 
+    def test_second_close_after_the_deadline(self, client: Client, other: Connection) -> None:
+        """It returns what the first one did, at once, also when the function that was given up has ended meanwhile."""
+        begun, ready, ended = Event(), Event(), Event()
+
+        def greet(request: Request) -> None:
+            begun.set()
+            assert ready.wait(PATIENCE)
+            ended.set()
+
+        dispatcher = Dispatcher(other, URI, serving(greet), workers=1).start()
+        client.submit(envelope())
+        assert begun.wait(PATIENCE)
+        before = monotonic()
+        assert not dispatcher.close(0.01)
+        assert not dispatcher.close(PATIENCE)
+        assert monotonic() - before < PATIENCE / 2
+        ready.set()
+        assert ended.wait(PATIENCE)
+        eventually(lambda: dispatcher.under_way == 0, "the request is left to the broker")
+        assert not dispatcher.close()
+
     def test_delivery_after_the_end(self, client: Client, other: Connection, broker: Broker) -> None:
         """A request that reaches a worker only when the dispatcher is closed is left to the broker."""
         arrived, go_on, left = Event(), Event(), Event()

@@ -292,7 +292,10 @@ class TestStub(Peers):
             (lambda stub: stub.expect(GREET).respond(7), "None or a function, got 7"),
             (lambda stub: stub.expect(GREET).respond(later), "content must be a plain function, not an async one"),
             (lambda stub: stub.expect(GREET).fault("noSuchFault"), "got 'noSuchFault'; they are: contentEnc"),
-            (lambda stub: stub.expect(GREET).delay(-1), "seconds must be a finite number of at least 0, got -1"),
+            (
+                lambda stub: stub.expect(GREET).delay(-1),
+                "number of seconds, at least 0, got -1",
+            ),
             (lambda stub: stub.expect(GREET).delay(float("nan")), "at least 0, got nan"),
             (lambda stub: stub.expect(GREET).times(-1), "number must be an integer of at least 0, got -1"),
             (lambda stub: stub.expect(GREET).times(1.5), "at least 0, got 1.5"),

@@ -21,6 +21,7 @@ from brokers.adapter.wait import epoch_milliseconds
 from brokers.amqp.listener.client import AmqpClient
 from brokers.amqp.listener.login import Right, Rights
 from brokers.amqp.listener.options import Action, AmqpNodes, Options
+from brokers.arguments import time_to_close
 from brokers.embedded import Broker
 from brokers.listeners.descriptors import OUT_OF_FILES, bounded
 from brokers.listeners.guesses import SHOWN_CHARACTERS, Guesses, place_of
@@ -113,7 +114,7 @@ class Listener:
 
     def close(self, deadline: float = 5.0) -> None:
         """Stop listening, and close the connections of all clients within `deadline` seconds. Idempotent."""
-        until = monotonic() + deadline
+        until = monotonic() + time_to_close(deadline)
         with self._lock:
             if self._is_closed:
                 return

@@ -14,6 +14,7 @@ from brokers import events
 from brokers.adapter.connection import AdapterConnection
 from brokers.adapter.consumer import temporary_kind
 from brokers.adapter.redelivery import carried_reason
+from brokers.arguments import time_to_close
 from brokers.connection import (
     Capabilities,
     ConnectionState,
@@ -240,7 +241,7 @@ class SmqpConnection(AdapterConnection):
 
     def close(self, deadline: float = 5.0) -> None:
         """Close within `deadline` seconds: consumers, then the sessions. Idempotent."""
-        until = monotonic() + deadline
+        until = monotonic() + time_to_close(deadline)
         with self._lock:
             if self._is_closing:
                 return

@@ -41,6 +41,7 @@ from secrets import token_hex
 from threading import Event, Lock, get_ident
 from typing import Final, Self, TypeAlias
 
+from brokers.arguments import finite
 from brokers.message import Message
 from brokers.threads.thread import Thread
 from soapjms import events
@@ -50,7 +51,7 @@ from soapjms.service.store.clock import BEATS_PER_LEASE, FileTime, Liveness
 from soapjms.service.store.effects import ENDED, Effects, code_of
 from soapjms.service.store.place import network_of, writer_of
 from soapjms.service.store.tables import ClaimEntry, ClaimPlace, File, Holder, Ledger, Results, packed, unpacked
-from soapjms.validation import at_least_one, finite, positive
+from soapjms.validation import at_least_one, positive
 
 DAY_SECONDS: Final = 86_400.0
 SWEEP_SECONDS: Final = 30.0
@@ -126,8 +127,8 @@ class SqliteStore(Store):
         self.path = Path(path).absolute()
         self.claims = self.path.with_name(f"{self.path.name}-claims")
         self._lease, self._timeout, self._keep = finite(lease, "lease"), finite(timeout), positive(keep, "keep")
-        self._max_entries = at_least_one("max_entries", max_entries)
-        self._max_octets = at_least_one("max_octets", max_octets)
+        self._max_entries = at_least_one(max_entries, "max_entries")
+        self._max_octets = at_least_one(max_octets, "max_octets")
         self._life = Liveness()
         self._sign_at, self._sign_error = time.monotonic(), ""
         self._commits, self._locked_since, self._is_locked = 0, math.inf, False  # of the first file, by other processes

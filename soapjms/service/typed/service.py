@@ -198,7 +198,7 @@ class TypedService(Operations):
             UsageError: the WSDL has no such operation, it has a function already, or the function does not fit the
                 WSDL.
         """
-        string_or_none("reply_action", reply_action)
+        string_or_none(reply_action, "reply_action")
         if action is not None:
             raise UsageError(f"action must be None, as the WSDL gives the action of {name!r}, got {action!r}")
         found = self._described.operations.get(name) if isinstance(name, str) else None

@@ -1,0 +1,40 @@
+"""Checks of callers' arguments that adapters and their users share; each error says what would be accepted."""
+
+from __future__ import annotations
+
+from threading import TIMEOUT_MAX
+from typing import TypeGuard
+
+from brokers.errors import UsageError
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether something is a number; True and False are none here."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Return whether something is a whole number, at least 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def finite(seconds: float, name: str = "timeout") -> float:
+    """Return a time that is positive and finite.
+
+    Raises:
+        UsageError: it is not a positive, finite number of seconds, or longer than the machine can wait (centuries).
+    """
+    if not is_number(seconds) or not 0 < seconds <= TIMEOUT_MAX:
+        raise UsageError(f"{name} must be a positive, finite number of seconds, got {seconds!r}")
+    return seconds
+
+
+def time_to_close(deadline: float) -> float:
+    """Return the deadline of a `close`, in seconds; what has passed already counts as 0.
+
+    Raises:
+        UsageError: it is not a finite number of seconds, or longer than the machine can wait (centuries).
+    """
+    if not is_number(deadline) or not -TIMEOUT_MAX <= deadline <= TIMEOUT_MAX:
+        raise UsageError(f"deadline must be a finite number of seconds, got {deadline!r}")
+    return max(0.0, deadline)
