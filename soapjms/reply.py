@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,7 +12,7 @@ from lxml import etree
 
 from brokers.message import PropertyValue
 from soapjms import events
-from soapjms.protocol.attachments import Attachment, require_attachments
+from soapjms.protocol.attachments import Attachment, attachments_given
 from soapjms.protocol.envelope import Fault, as_envelope, build_fault, enclosed, header_of, read_fault, wrap
 from soapjms.protocol.errors import Blame, SoapFaultError, UsageError
 from soapjms.protocol.names import SoapVersion
@@ -28,8 +28,9 @@ class Reply:
 
     Attributes:
         content: what a function would return without them.
-        attachments: the attachments.
-        headers: the SOAP header blocks, as elements. A typed function may give values by their names in its WSDL.
+        attachments: the attachments; None counts as none.
+        headers: the SOAP header blocks, as elements; None counts as none. A typed function may give values by their
+            names in its WSDL.
         properties: properties of the JMS message, beside those of the binding.
 
     Raises:
@@ -38,16 +39,22 @@ class Reply:
 
     content: Any
     attachments: Sequence[Attachment] = ()
-    headers: Sequence[etree._Element] | Mapping[str, Any] = ()
+    headers: Iterable[etree._Element] | Mapping[str, Any] = ()
     properties: Mapping[str, PropertyValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_attachments(self.attachments)
-        headers: object = self.headers
-        if not isinstance(headers, Sequence | Mapping) or isinstance(headers, str):
-            raise UsageError(f"headers must be a list of elements, got {headers!r}")
+        object.__setattr__(self, "attachments", attachments_given(self.attachments))
+        object.__setattr__(self, "headers", _headers_given(self.headers))
         if not isinstance(self.properties, Mapping):
             raise UsageError(f"properties must be a mapping of names to values, got {self.properties!r}")
+
+
+def _headers_given(headers: Iterable[etree._Element] | Mapping[str, Any] | None) -> Any:
+    if headers is None or isinstance(headers, Mapping):
+        return headers or ()
+    if not isinstance(headers, Iterable) or isinstance(headers, str | bytes | etree._Element):
+        raise UsageError(f"headers must be a list of elements, got {headers!r}")
+    return headers if isinstance(headers, Sequence) else tuple(headers)
 
 
 class Prepared:

@@ -517,12 +517,16 @@ class Turns(Generic[T]):
                 return
             self._is_busy = True
         try:
-            try:
-                self._submit(self._run)
-            except RuntimeError:
-                if self._later is None:
-                    raise
-                self._later(self._run)
+            self._submit(self._run)
+        except BaseException as error:
+            self._begin_later(error)
+
+    def _begin_later(self, error: BaseException) -> None:
+        """Handle the items later if there was no thread; otherwise raise the error, and let another item begin."""
+        try:
+            if self._later is None or not isinstance(error, RuntimeError):
+                raise error
+            self._later(self._run)
         except BaseException:
             with self._lock:
                 self._is_busy = False

@@ -50,7 +50,7 @@ from soapjms.middleware import around, plain
 from soapjms.observing import NOTHING, Observer, Observers, Outcome, Place, Side
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
 from soapjms.ping import BrokerClock, Pinger
-from soapjms.protocol.attachments import Attachment, require_attachments
+from soapjms.protocol.attachments import Attachment, attachments_given
 from soapjms.protocol.envelope import envelope as wrapped
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, CallTrace, SendOutcome, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -367,7 +367,8 @@ class Client:
             soap_action: SOAPJMS_soapAction; takes precedence over the one of the properties.
             operation: the name of an operation of the WSDL, whose action is used if there is no other.
             timeout: seconds to wait, including the time to restore a lost connection; None for the client's timeout.
-            attachments: the attachments to send: as MTOM if the envelope has an `xop:Include`, else as SwA.
+            attachments: the attachments to send: as MTOM if the envelope has an `xop:Include`, else as SwA. None counts
+                as none.
             retry_of: the error of an earlier try at the same request, whose `outcome` may be unknown: a service with a
                 store does not run the request twice, and sends the answer of the first run.
             expires: when the request expires, so that no service works on it any more: "timeout" for when this call
@@ -578,7 +579,7 @@ class Client:
         if expires != "timeout":
             self._check_expiry(expires)
         if attachments != ():
-            require_attachments(attachments)
+            attachments = attachments_given(attachments)
         if isinstance(envelope, etree._Element) and not str(envelope.tag).endswith("}Envelope"):
             envelope = wrapped(envelope, version=(self._port and self._port.soap_version) or SoapVersion.SOAP_11)
         return new_content((envelope, soap_action, attachments, seconds, NOTHING, retry_of, expires))

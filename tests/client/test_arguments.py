@@ -120,14 +120,17 @@ class TestClient(Peers):
                 way(wrong)
         assert broker.depth(GREETER) == 0
 
-    @pytest.mark.parametrize("wrong", [None, {}, b"x"])
+    @pytest.mark.parametrize("wrong", [0, {}, b"x"])
     def test_no_attachments(self, client: Client, broker: Broker, wrong: Any) -> None:
         """They are a list, be it an empty one."""
         for way in (client.call, client.submit, client.send):
             with pytest.raises(UsageError, match=r"attachments must be a list of soapjms\.Attachment, got"):
                 way(envelope(), attachments=wrong)
         assert broker.depth(GREETER) == 0
-        client.send(envelope(), attachments=[])
+        nothing: Any = None
+        for none in (nothing, [], ()):
+            client.send(envelope(), attachments=none)
+        assert broker.depth(GREETER) == 3
 
     @pytest.mark.parametrize("deadline", ["3", float("nan"), float("inf"), -float("inf"), 1e300, None, True])
     def test_deadline(self, broker: Broker, client: Client, deadline: Any) -> None:

@@ -112,10 +112,10 @@ class TestRegistering:
     @pytest.mark.parametrize(
         ("given", "says"),
         [
-            ({"attachments": None}, r"attachments must be a list of soapjms\.Attachment, got None"),
             ({"attachments": ["x"]}, r"attachments must be a list of soapjms\.Attachment, got \['x'\]"),
-            ({"headers": None}, "headers must be a list of elements, got None"),
             ({"headers": "x"}, "headers must be a list of elements, got 'x'"),
+            ({"headers": b"x"}, "headers must be a list of elements, got b'x'"),
+            ({"headers": element("a")}, "headers must be a list of elements, got <Element"),
             ({"properties": None}, "properties must be a mapping of names to values, got None"),
         ],
     )
@@ -123,6 +123,11 @@ class TestRegistering:
         """A reply is refused where it is made."""
         with pytest.raises(UsageError, match=says):
             Reply(None, **given)
+
+    def test_a_reply_with_nothing(self) -> None:
+        """None is no attachment and no header block."""
+        given: dict[str, Any] = {"attachments": None, "headers": None}
+        assert Reply(None, **given) == Reply(None)
 
 
 class TestRequest:
@@ -427,7 +432,7 @@ class TestHeaders:
         """A Reply brings headers; the elements stay the function's own."""
         block = element("guard", "Bob")
         for _ in range(2):
-            made = answer_of(Reply(element("greetMeResponse"), headers=[block]), version)
+            made = answer_of(Reply(element("greetMeResponse"), headers=iter([block])), version)
             assert made.header is not None
             assert [(each.tag, each.text) for each in made.header] == [(block.tag, "Bob")]
             assert made.content is not None

@@ -9,9 +9,9 @@ from soapjms.protocol.attachments.package import (
     Attachment,
     Content,
     ReadsBytes,
+    attachments_given,
     optimize,
     packaged,
-    require_attachments,
 )
 from soapjms.protocol.attachments.parts import XOP_INCLUDE, Attachments, Multipart, Part, read_multipart
 
@@ -23,8 +23,8 @@ __all__ = [
     "Multipart",
     "Part",
     "ReadsBytes",
+    "attachments_given",
     "optimize",
     "packaged",
     "read_multipart",
-    "require_attachments",
 ]

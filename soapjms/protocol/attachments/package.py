@@ -158,14 +158,17 @@ def optimize(elements: Iterable[etree._Element], *, prefix: str = "binary") -> t
     return tuple(attachment for _, attachment in found)
 
 
-def require_attachments(attachments: object) -> None:
-    """Check what a caller gave as attachments.
+def attachments_given(attachments: Sequence[Attachment] | None) -> Sequence[Attachment]:
+    """Return the attachments that a caller gave; None counts as none.
 
     Raises:
         UsageError: it is not a sequence of attachments.
     """
+    if attachments is None:
+        return ()
     if not isinstance(attachments, Sequence) or not all(isinstance(each, Attachment) for each in attachments):
         raise UsageError(f"attachments must be a list of soapjms.Attachment, got {reprlib.repr(attachments)}")
+    return attachments
 
 
 # The body
@@ -195,7 +198,7 @@ def packaged(
 
     Spec: SOAP/JMS 2.4; MTOM 3; RFC 2387 3; Protocol-2015, 2029.
     """
-    require_attachments(attachments)
+    attachments = attachments_given(attachments)
     includes = [each.get("href") for each in envelope.root.iter(XOP_INCLUDE)]
     _check_references(includes, attachments)
     is_text = isinstance(root, str)
