@@ -145,8 +145,8 @@ TO_AMQP: Final[Mapping[PropertyType, Callable[[Any], object]]] = {
     PropertyType.SHORT: lambda value: short(index(value)),
     PropertyType.INT: lambda value: int32(index(value)),
     PropertyType.LONG: index,
-    PropertyType.FLOAT: float32,
-    PropertyType.DOUBLE: float,
+    PropertyType.FLOAT: lambda value: float32(_exact(value, "f")),
+    PropertyType.DOUBLE: lambda value: _exact(value, "d"),
     PropertyType.STRING: str.__str__,
     PropertyType.BYTES: partial(b64decode, validate=True),
 }
@@ -186,9 +186,28 @@ def to_amqp(kind: PropertyType, value: PropertyValue) -> object:
         UsageError: there is no such type, it has no such value, or octets are not valid base64.
     """
     try:
-        return None if value is None else TO_AMQP[kind](value)
+        if value is None:
+            return None
+        if (type(value) is bool) is not (kind == PropertyType.BOOLEAN):
+            raise TypeError("it is of another type")
+        return TO_AMQP[kind](value)
     except UNCARRIED as error:
         raise UsageError(f"AMQP cannot carry {value!r:.100} as a JMS {kind}: {error}") from error
+
+
+def _exact(value: float, form: str) -> float:
+    """Return a number as a float; `form` is the code of its wire format in `struct`.
+
+    Raises:
+        TypeError: it is not a number.
+        ValueError, OverflowError: it is a whole number, and no number of this format is equal to it.
+    """
+    if not isinstance(value, int | float):
+        raise TypeError("it is of another type")
+    number = float(value)
+    if isinstance(value, int) and struct.unpack(form, struct.pack(form, number))[0] != value:
+        raise ValueError("the nearest number that it has is another one")
+    return number
 
 
 def from_amqp(value: object) -> TypedValue | None:

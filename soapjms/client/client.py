@@ -157,7 +157,7 @@ class Sender:
 
         Args:
             content: the message.
-            given_up: says why it shall not be sent any more; empty while it shall.
+            given_up: returns the reason not to send, or an empty string.
 
         Raises:
             InvalidEnvelopeError, UsageError: the content cannot be sent.
@@ -498,7 +498,7 @@ class Client:
 
         Args:
             content: the message, from `content` or from the call that middleware passed on.
-            given_up: says why the message shall not be sent any more; empty while it shall.
+            given_up: returns the reason not to send, or an empty string.
         """
         self._check_open()
         if self._addressing:

@@ -486,6 +486,13 @@ def test_broker_that_is_not_known() -> None:
                 ("boolean", "false"),
                 ("string", ["x"]),
                 ("double", 1 << 2000),
+                ("double", (1 << 60) + 1),
+                ("double", "1.5"),
+                ("double", True),
+                ("float", (1 << 24) + 1),
+                ("float", "1"),
+                ("boolean", 5),
+                ("long", True),
             )
         ),
         ({"properties": Properties([Property("a", "blob", 1)])}, "as a JMS blob"),  # type: ignore[arg-type]
