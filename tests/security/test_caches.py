@@ -14,7 +14,7 @@ from lxml import etree
 from brokers import Message, MessageType, queue
 from brokers.amqp.dialect import EMBEDDED
 from brokers.amqp.message import to_amqp_message
-from brokers.message import properties
+from brokers.message import MAX_ADDRESS_CHARACTERS, properties
 from brokers.stomp.codec import pack
 from brokers.stomp.dialect import ARTEMIS
 from brokers.stomp.frames import dead_letter, from_frame
@@ -69,7 +69,8 @@ def read_frame(text: str) -> None:
 
 def write_amqp(text: str) -> None:
     """Write a message for AMQP."""
-    more = {"destination": queue("a"), "reply_to": queue(text), "correlation_id": text, "type": text}
+    more = {"destination": queue("a"), "reply_to": queue(text[:MAX_ADDRESS_CHARACTERS]), "correlation_id": text}
+    more["type"] = text
     to_amqp_message(message(text, text, **more), EMBEDDED)
     to_amqp_message(message(text, "x", destination=queue("a")), EMBEDDED)
 

@@ -28,7 +28,7 @@ from brokers import (
     topic,
 )
 from brokers.stomp.codec import pack
-from brokers.stomp.dialect import ARTEMIS, RESERVED, dialect_of
+from brokers.stomp.dialect import ARTEMIS, MIN_FRAME_OCTETS, RESERVED, dialect_of
 from brokers.stomp.frames import (
     from_frame,
     parse_destination,
@@ -312,8 +312,8 @@ def test_headers_of_stomp_1_1(headers: dict[str, str]) -> None:
     assert {plain(name): plain(value) for name, _, value in (line.partition(b":") for line in lines)} == headers
 
 
-@pytest.mark.parametrize(("count", "window"), [(1, "0"), (2, "538"), (10, "2690")])
-def test_prefetch_of_artemis_is_in_octets(count: int, window: str) -> None:
+@pytest.mark.parametrize(("count", "window"), [(1, 0), (2, 2 * MIN_FRAME_OCTETS), (10, 10 * MIN_FRAME_OCTETS)])
+def test_prefetch_of_artemis_is_in_octets(count: int, window: int) -> None:
     """One at a time is 0; more are as many of the smallest there are."""
     headers = subscribe_headers(
         queue("q"), ARTEMIS, prefetch=count, durable_name="d", selector="JMSPriority = 'JMSType'"
@@ -321,7 +321,7 @@ def test_prefetch_of_artemis_is_in_octets(count: int, window: str) -> None:
     assert headers == {
         "destination": "q",
         "subscription-type": "ANYCAST",
-        "consumer-window-size": window,
+        "consumer-window-size": str(window),
         "selector": "AMQPriority = 'JMSType'",
         "durable-subscription-name": "d",
     }

@@ -133,7 +133,7 @@ class TestMessages(Fixtures):
         """Durable names, a prefetch of none, and temporary destinations of others, which ActiveMQ would hand out."""
         with pytest.raises(UnsupportedError, match="durable_topics"):
             connection.consume(topic(name), Inbox(), durable_name="d")
-        with pytest.raises(ValueError, match="prefetch must be at least 1 and at most 2147483647, got 0"):
+        with pytest.raises(ValueError, match="prefetch must be a whole number from 1 to 2,147,483,647, got 0"):
             connection.consume(queue(name), Inbox(), prefetch=0)
         with pytest.raises(StaleDestinationError):
             connection.consume(other.temporary(), Inbox())
