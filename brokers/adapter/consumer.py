@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from brokers import events
-from brokers.adapter.endpoints import Openable, Reconnect
+from brokers.adapter.endpoints import Openable, Reconnect, ShortLives
 from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import ClosedError, ConnectionLostError, NoAnswerError, UsageError
 from brokers.message import DestinationKind
@@ -118,6 +118,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         self._problem = ""
         self._since = 0.0
         self._endings = 0  # number of times the broker ended the subscription
+        self._lives = ShortLives()
         self._news = None if options.on_problem is None else Turns(owner.tell, options.on_problem)
 
     @property
@@ -189,7 +190,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
             self.owner.forget(self)
         else:
             events.CONSUMER_INTERRUPTED.log(where, why)
-            self._plan(0, why, pause)
+            self._plan(self._lives.end(), why, pause)
 
     def _have_problem(self, why: str) -> bool:
         with self._changing:
@@ -230,6 +231,7 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
         """
         with self._attempting:
             endings = self._endings
+            self._lives.begin()
             is_there = self.resume(session, generation, again=bool(self._problem))
             with self._changing:
                 if not self._problem or not is_there or self._endings != endings:

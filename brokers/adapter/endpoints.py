@@ -138,8 +138,26 @@ MAX_DOUBLINGS: Final = 30
 STEADY_SECONDS: Final = 5.0
 """Time for which a session must last so that the pauses start over when it is lost, in seconds.
 
-Otherwise a broker that ends each session once it is open would get as many logins as it can end.
+Otherwise a broker that ends each session once it is open would get as many logins as it can end. The same holds for a
+subscription, and attempts to renew it.
 """
+
+
+class ShortLives:
+    """Counts the sessions, or subscriptions, in a row that each lasted less than `STEADY_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._began = -inf
+
+    def begin(self) -> None:
+        """Note the time before an attempt: what the attempt restores may end before the attempt returns."""
+        self._began = monotonic()
+
+    def end(self) -> int:
+        """Note that a life has ended; return the number of short ones in a row, including it."""
+        self._number = self._number + 1 if monotonic() - self._began < STEADY_SECONDS else 0
+        return self._number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,11 +220,10 @@ class Reconnector:
         self._give_up = give_up
         self._stopped = Event()
         self._thread: Thread | None = None
-        self._failed = 0  # attempts before the last that succeeded, and sessions that soon ended
-        self._restored = -inf
+        self._lives = ShortLives()
 
     def start(self) -> None:
-        """Begin to reconnect. The thread of an earlier loss has finished by now."""
+        """Begin to reconnect. The thread of an earlier loss makes no further attempt."""
         if self._stopped.is_set():
             return
         thread = Thread(target=self._run, name=f"{self._name} reconnector", daemon=True)
@@ -228,10 +245,11 @@ class Reconnector:
 
     def _run(self) -> None:
         lost, why, is_silent = monotonic(), "", False
-        failed = self._failed + 1 if lost - self._restored < STEADY_SECONDS else 0
+        failed = self._lives.end()
         for number in count(1):
             if self._stopped.wait(self._plan.pause(failed, is_silent=is_silent)):
                 return
+            self._lives.begin()
             try:
                 self._attempt(monotonic() - lost)
             except Exception as error:  # whatever the reason, the next attempt may succeed
@@ -241,8 +259,7 @@ class Reconnector:
                 was_silent, is_silent = is_silent, isinstance(error, UnreachableError)
                 failed = failed + 1 if is_silent == was_silent else 0
             else:
-                self._failed, self._restored = failed, monotonic()
-                events.CONNECTION_RESTORED.log(self._name, self._restored - lost)
+                events.CONNECTION_RESTORED.log(self._name, monotonic() - lost)
                 return
             if number == self._plan.attempts:
                 self._give_up(f"{self._name} could not reconnect in {number} attempts: {why}")

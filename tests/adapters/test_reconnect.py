@@ -90,6 +90,35 @@ class TestPauses:
             now[0] += lasted
         assert waits.seconds == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, NEAR_PAUSE_SECONDS, NEAR_PAUSE_SECONDS, 0.1])
 
+    def test_a_session_that_ends_before_its_attempt_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It counts as one that soon ended, though the next loss is told first."""
+        monkeypatch.setattr(random, "uniform", lambda least, most: most)
+        waits = Waits()
+
+        def attempt(lost_for: float) -> None:
+            if len(waits.seconds) < 4:
+                reconnector._run()
+
+        reconnector = Reconnector("broker", Reconnect(), attempt, lambda cause: None)
+        reconnector._stopped = waits
+        reconnector._run()
+        assert waits.seconds == pytest.approx([0.1, 0.2, 0.4, 0.8])
+
+    def test_a_session_that_soon_ends_after_an_outage(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The attempts that failed during the outage do not count: the broker is back."""
+        monkeypatch.setattr(random, "uniform", lambda least, most: most)
+        waits, failures = Waits(), [REFUSED] * 10
+
+        def attempt(lost_for: float) -> None:
+            if failures:
+                raise failures.pop()
+
+        reconnector = Reconnector("broker", Reconnect(), attempt, lambda cause: None)
+        reconnector._stopped = waits
+        reconnector._run()
+        reconnector._run()
+        assert waits.seconds[-2:] == pytest.approx([NEAR_PAUSE_SECONDS, 0.2])
+
     @pytest.mark.parametrize(
         "wrong",
         [

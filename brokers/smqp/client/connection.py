@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from brokers import events
 from brokers.adapter.dial import connected
-from brokers.adapter.endpoints import STEADY_SECONDS
+from brokers.adapter.endpoints import MAX_DOUBLINGS, ShortLives
 from brokers.adapter.probe import MIN_TIMEOUT_SECONDS, wait_or_ask
 from brokers.adapter.wrong_port import HEAD_OCTETS, check, perhaps
 from brokers.errors import (
@@ -326,8 +326,7 @@ class KeptConnection(Questions):
         self._wake = Event()
         self._watchers: list[Callable[[bool], None]] = []
         self._check: Callable[[], None] | None = None
-        self._pause = 0.0  # before the last attempt to connect
-        self._renewed = -inf
+        self._lives = ShortLives()
         try:
             self._line, self.welcome = self._connect()
         except BaseException:
@@ -464,10 +463,11 @@ class KeptConnection(Questions):
         if self.options.renew is None:
             return
         pause, longest = self.options.renew
-        if monotonic() - self._renewed < STEADY_SECONDS:  # it ends the sessions as they begin
-            pause = min(longest, max(pause, 2 * self._pause))
+        if short := self._lives.end():
+            pause = min(longest, pause * 2.0 ** min(short, MAX_DOUBLINGS))
             self._closing.wait(pause)
         while not self._closing.is_set():
+            self._lives.begin()
             try:
                 line, welcome = self._connect()
             except BrokerError as error:
@@ -478,7 +478,6 @@ class KeptConnection(Questions):
             with self.lock:
                 self._line, self.welcome = line, welcome
                 self._is_lost.clear()
-                self._pause, self._renewed = pause, monotonic()
                 if self._closing.is_set():
                     line.close()
                     return

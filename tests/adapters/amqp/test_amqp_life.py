@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import socket
 import threading
 import time
@@ -29,6 +30,7 @@ from brokers import (
     queue,
     topic,
 )
+from brokers.adapter.endpoints import NEAR_PAUSE_SECONDS
 from brokers.amqp import Reconnect, sasl
 from brokers.amqp.listener import Listener
 from brokers.amqp.session import AmqpSession
@@ -633,6 +635,27 @@ def test_redirects_that_come_late_are_followed() -> None:
         consumer.close()
         consumer.close()
         assert addresses(peer) == ["q", "stays"]
+
+
+def test_a_subscription_that_soon_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses before it is renewed grow: a broker that ends each would be asked as often as it can answer."""
+    pauses: list[float] = []
+    monkeypatch.setattr(random, "uniform", lambda least, most: pauses.append(most) or 0.0)
+
+    def end() -> None:
+        link = peer.links[peer.attached[-1].name]
+        link.condition = Condition("amqp:resource-limit-exceeded", "go")
+        link.close()
+
+    def on_problem(problem: str) -> None:
+        if not problem and len(pauses) < 6:
+            peer.do(end)
+
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        connection.consume(queue("q"), lambda delivery: None, on_problem=on_problem)
+        peer.do(end)
+        wait_until(lambda: len(pauses) == 6)
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, NEAR_PAUSE_SECONDS])
 
 
 def test_redirects_that_come_late_and_closing() -> None:
