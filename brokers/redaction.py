@@ -16,11 +16,12 @@ MAX_URL_CHARACTERS: Final = 100
 """Maximum number of characters of a URL that a text repeats."""
 
 CONFIDENTIAL_WORDS: Final = (
-    r"pass[-_.]?(?:word|wort|wd|w|phrase|code)|pwd|credential|secret|token|bearer|cookie|jwt|authori[sz]ation"
-    r"|user[-_.]?name|principal(?![-_.]?[A-Za-z])|(?<![A-Za-z])x[-_.]?auth|(?:api|access|private)[-_.]?key"
-    r"|session[-_.]?id|(?<![A-Za-z])(?:otp|pin)(?![A-Za-z])"
+    r"passw|pass[-_.]?(?:word|wort|wd|phrase|code)|pwd|credential|secret|token|bearer|cookie|jwt|authori[sz]ation"
+    r"|user[-_.]?name|principal(?:[-_.]?(?:id|name)|s?(?![-_.]?[A-Za-z]))|(?<![A-Za-z])x[-_.]?auth"
+    r"|(?:api|access|private)[-_.]?key|session[-_.]?id"
+    r"|(?<![A-Za-z])(?:otp|pin)(?:code|block|(?![A-Za-z]))|(?-i:(?<=[a-z])(?:Otp|OTP|Pin|PIN)(?![a-z]))"
 )
-"""Pattern of words in the names of secrets, in any capitalisation."""
+"""Pattern of words in the names of secrets, in any capitalisation; `smsOtp` and `cardPin` by their capital letter."""
 
 SECRET: Final = re.compile(f"(?i){CONFIDENTIAL_WORDS}")
 """Matches names of entries whose values must not be shown; rather too many, such as `tokenizer`, than too few."""

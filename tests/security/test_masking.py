@@ -126,6 +126,20 @@ def test_stream_messages() -> None:
         "PIN",
         "java.naming.security.principal",
         "userPrincipal",
+        "principals",
+        "principalId",
+        "principal_name",
+        "passwd",
+        "pass_word",
+        "passcode",
+        "cardPin",
+        "userPIN",
+        "smsOtp",
+        "OTPCode",
+        "pinBlock",
+        "pin_block",
+        "cardPinBlock",
+        "PINCODE",
     ],
 )
 def test_names_of_secrets(name: str) -> None:
@@ -134,7 +148,23 @@ def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["principalAmount", "principal_amount", "shipping", "maxAuthors", "stoppage"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "principalAmount",
+        "principal_amount",
+        "principalsAmount",
+        "shipping",
+        "maxAuthors",
+        "stoppage",
+        "bypass_warning",
+        "bypass-week",
+        "overpass.width",
+        "cardPinned",
+        "SPINCODE",
+        "pinned",
+    ],
+)
 def test_names_of_no_secrets(name: str) -> None:
     """What contains such a word by chance is shown."""
     assert not looks_secret(name)
