@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from select import select
 from time import monotonic
 from typing import Any
 
@@ -71,6 +72,19 @@ def test_a_silent_address_leaves_time_for_the_next(silent: Address, named: Calla
     with pytest.raises(OSError, match="timed out"):
         reach(0.2)
     assert monotonic() - began < PATIENCE / 2
+
+
+@pytest.mark.parametrize("scheme", ["amqps", "stomp+ssl", "smqps"])
+def test_a_silent_handshake_leaves_time_for_the_next(scheme: str, named: Callable[..., None]) -> None:
+    """An address that is connected to and says nothing gets no more than its share."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
+        named(*[(socket.AF_INET, each.getsockname()) for each in listeners])
+        began = monotonic()
+        with pytest.raises(ConnectionFailedError):
+            brokers.connect(f"{scheme}://me:pw@{NAME}:1", timeout=0.4)
+        assert monotonic() - began < 1.2
+        assert all(select([each], [], [], 0)[0] for each in listeners), "each was tried"
 
 
 def test_an_address_of_a_family_that_the_system_lacks(named: Callable[..., None]) -> None:

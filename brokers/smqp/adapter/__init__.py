@@ -60,7 +60,7 @@ def connect(
     host = parts.hostname or ""
     address = Address(host, port_of(parts, FORM), None)
     if safe is not None:
-        address = address._replace(secure=_secure(safe, address, timeout))
+        address = address._replace(secure=_secure(safe, address))
     who = credentials_of(ask_of(parts, found, os.environ, credentials), address)
     if not who.user or who.password is None:
         raise UsageError(f"an SMQP URL must have an account and a password; {FORM.example}")
@@ -70,16 +70,17 @@ def connect(
     return connection
 
 
-def _secure(tls: Tls, address: Address, timeout: float) -> Secure:
+def _secure(tls: Tls, address: Address) -> Secure:
     def secure(connection: socket.socket) -> socket.socket:
-        before = connection.gettimeout()
+        within = connection.gettimeout()
+        assert within is not None, "who connects sets it, and so does the listener for notifications"
         secured = tls.prepare(address.host)(connection)
         try:
-            shake_hands(secured, address._replace(secure=secure), monotonic() + timeout)
+            shake_hands(secured, address._replace(secure=secure), monotonic() + within)
         except BaseException:
             secured.close()
             raise
-        secured.settimeout(before)
+        secured.settimeout(within)
         return secured
 
     return secure

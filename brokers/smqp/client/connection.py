@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 Secure: TypeAlias = Callable[[socket.socket], socket.socket]
-"""Starts TLS as the client on a connected socket, and returns the secure socket."""
+"""Starts TLS as the client on a connected socket, within its timeout, and returns the secure socket."""
 
 
 class Address(NamedTuple):
@@ -268,11 +268,13 @@ class CommandLine:
 def _connected(address: Address, timeout: float) -> socket.socket:
     def finish(plain: socket.socket, until: float) -> socket.socket:
         try:
-            plain.settimeout(timeout)
-            return plain if address.secure is None else address.secure(plain)
+            plain.settimeout(max(MIN_TIMEOUT_SECONDS, until - monotonic()))
+            made = plain if address.secure is None else address.secure(plain)
         except BaseException:
             plain.close()
             raise
+        made.settimeout(timeout)
+        return made
 
     try:
         return connected(address.host, address.port, monotonic() + timeout, finish)
