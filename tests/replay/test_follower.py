@@ -386,7 +386,7 @@ class Process:
 @pytest.mark.parametrize(
     "engines",
     [
-        pytest.param((SPARK, SPARK), marks=pytest.mark.spark),
+        pytest.param((SPARK, SPARK), marks=[pytest.mark.spark, pytest.mark.soak]),
         (LOCAL, LOCAL),
         pytest.param((SPARK, LOCAL), marks=pytest.mark.spark),
         pytest.param((LOCAL, SPARK), marks=pytest.mark.spark),

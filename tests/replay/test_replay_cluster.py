@@ -254,8 +254,8 @@ def test_results_among_the_logs_of_a_uri(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("one_spark")
 def test_large_bodies_clocks_and_versions(tmp_path: Path) -> None:
-    """Bodies of 50 MiB, responses captured before their requests, an empty log, records of a later version."""
-    large = b"<a>" + b"x" * (50 << 20) + b"</a>"
+    """Bodies larger than a batch of Arrow, responses before their requests, an empty log, a later version."""
+    large = b"<a>" + b"x" * (4 << 20) + b"</a>"
     records = [capture(request(1, body=large), at(1), Direction.REQUEST)]
     records += [capture(request(n), at(n), Direction.REQUEST) for n in range(2, 9)]
     records += [capture(response(n), at(n - 0.5), Direction.RESPONSE) for n in range(2, 9)]
@@ -306,7 +306,7 @@ def test_a_killed_job(tmp_path: Path, engine: str, step: str) -> None:
     """It leaves the results of the run before; started again, it gives what a run that nobody killed gives."""
     members = [from_json(line) for line in CXF.read_text("utf-8").splitlines()]
     log = write_log(
-        tmp_path / "log.jsonl", *members, *[capture(request(n), at(n), Direction.REQUEST) for n in range(3000)]
+        tmp_path / "log.jsonl", *members, *[capture(request(n), at(n), Direction.REQUEST) for n in range(300)]
     )
     out, whole = tmp_path / "out", tmp_path / "whole"
     replay(CXF, out, engine="local")
@@ -327,7 +327,7 @@ def test_a_killed_job(tmp_path: Path, engine: str, step: str) -> None:
     replay(log, out, engine="local")
     replay(log, whole, engine="local")
     assert_equal(out, whole)
-    assert summary(out)["records"] == len(members) + 3000
+    assert summary(out)["records"] == len(members) + 300
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".out.")] == []
 
 

@@ -21,9 +21,9 @@ from soapjms.replay.spark_session import session
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("own_spark")]
 
-MESSAGES = 3000
+MESSAGES = 1500
 HOSTILE_LINES = 1000
-CONF = {**SETTINGS, "spark.sql.shuffle.partitions": "8"}
+CONF = {**SETTINGS, "spark.sql.shuffle.partitions": "4"}
 """More tasks than such small logs would have."""
 
 

@@ -193,7 +193,7 @@ def test_results_are_their_owners(engine: EngineName, unmasked: Path, tmp_path: 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("open_to_all")
-@pytest.mark.parametrize("where", [None, "elsewhere"])
+@pytest.mark.parametrize("where", [None, pytest.param("elsewhere", marks=pytest.mark.soak)])
 def test_what_spark_moves_is_its_owners(where: str | None, unmasked: Path, tmp_path: Path) -> None:
     """Also while it is on the way, in files of Spark: in the folder beside the results, and where the user wants it."""
     variables = {"SPARK_LOCAL_DIRS": str(tmp_path / where)} if where else {}

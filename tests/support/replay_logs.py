@@ -27,7 +27,7 @@ from soapjms.replay import replay
 from soapjms.replay.parquet import RECORDS, to_row
 
 CXF = DATA / "cxf-exchanges.jsonl"
-BUCKETS = {"spark.sql.shuffle.partitions": "3"}
+BUCKETS = {"spark.sql.shuffle.partitions": "2"}
 """Settings of Spark: more tasks than such small logs would have."""
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ENVELOPE = (
