@@ -95,7 +95,7 @@ def positive(seconds: float, name: str) -> float:
     return seconds
 
 
-def not_negative(seconds: float, name: str) -> float:
+def not_negative(seconds: float, name: str = "timeout") -> float:
     """Return a time that is finite, and may be 0.
 
     Raises:

@@ -25,6 +25,7 @@ from soapjms import SqliteStore, StoreError, UsageError
 from soapjms.protocol.errors import OvertakenError
 from soapjms.service.store.base import UNCOUNTED_DELIVERIES, Claim, FinishedBefore
 from soapjms.service.store.clock import BEATS_PER_LEASE, FileTime
+from soapjms.service.store.effects import Effects
 from soapjms.service.store.sqlite import SWEEP_ENTRIES
 
 FIRST_VERSION = """
@@ -388,6 +389,9 @@ class TestTransaction:
         [
             *(("commit", []), ("rollback", []), ("close", [])),
             *(("executescript", ["SELECT 1"]), ("set_authorizer", [None])),
+            *(("setlimit", [sqlite3.SQLITE_LIMIT_COLUMN, 20]), ("setconfig", [1005, True])),
+            *(("enable_load_extension", [True]), ("blobopen", ["t", "a", 1]), ("deserialize", [b""])),
+            ("backup", [None]),
         ],
     )
     def test_not_the_service_s(self, store: SqliteStore, name: str, arguments: list[str]) -> None:
@@ -503,6 +507,36 @@ class TestTransaction:
         assert claim.transaction.execute("SELECT 'a'").fetchone() == ("a",)
         assert store._effects is effects
         assert effects is not None
+
+    def test_another_isolation_level(self, store: SqliteStore) -> None:
+        """It holds for the transaction of the function that sets it."""
+        claim = begun(store)
+        claim.transaction.isolation_level = "IMMEDIATE"
+        claim.transaction.execute("CREATE TABLE t (a)")
+        claim.finish(None)
+        claim = begun(store, b"next")
+        assert claim.transaction.isolation_level is None
+        assert claim.transaction.execute("SELECT * FROM t").fetchall() == []
+
+    def test_opened_once(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One connection serves many requests, and sweeps between them: opening one takes as long as a transaction."""
+        opened, original = list[Effects](), Effects.open.__func__  # type: ignore[attr-defined]
+
+        def counted(*arguments: Any) -> Effects:
+            opened.append(original(*arguments))
+            return opened[-1]
+
+        monkeypatch.setattr(Effects, "open", classmethod(counted))
+        for number in range(10):
+            claim = begun(store, b"%d" % number)
+            claim.transaction.execute("CREATE TABLE IF NOT EXISTS t (a)").connection.execute("INSERT INTO t VALUES (1)")
+            claim.finish(None)
+        store._max_entries = 2
+        assert store.sweep()
+        claim = begun(store, b"last")
+        assert claim.transaction.execute("SELECT count(*) FROM t").fetchone() == (10,)
+        claim.finish(None)
+        assert len(opened) == 1
 
     def test_functions_of_its_own(self, store: SqliteStore) -> None:
         """Functions and collations that a function creates are its own."""
@@ -1131,7 +1165,19 @@ class TestTheFile:
             SqliteStore(path).close()
             assert (f"requests.db is on a network file system ({kind})" in caplog.text) == is_told
 
-    @pytest.mark.parametrize("value", [0, -1, math.nan, "5", None, True])
+    def test_no_waiting(self, path: Path) -> None:
+        """With a time-out of 0, a transaction that others hold up is an error at once, and others are as ever."""
+        with SqliteStore(path, lease=60, timeout=0) as store, SqliteStore(path, lease=60) as other:
+            holder, claim = begun(other), begun(store, b"k2")
+            holder.transaction.execute("CREATE TABLE t (a)")
+            with pytest.raises(StoreError, match=r"has had a request\.transaction since"):
+                _ = claim.transaction
+            holder.finish(None)
+            claim.transaction.execute("INSERT INTO t VALUES (1)")
+            claim.finish(None)
+            assert rows(path, "SELECT a FROM t") == [(1,)]
+
+    @pytest.mark.parametrize("value", [-1, math.nan, "5", None, True])
     @pytest.mark.parametrize("name", ["transaction_timeout", "lease", "keep", "timeout", "max_entries", "max_octets"])
     def test_arguments(self, path: Path, name: str, value: Any) -> None:
         """A limit that lets nothing through, or is no number, is refused before there is a file."""
@@ -1140,7 +1186,11 @@ class TestTheFile:
         assert not path.exists()
 
     @pytest.mark.parametrize(
-        ("name", "value"), [("lease", math.inf), ("timeout", math.inf), ("max_entries", 1.5), ("max_octets", math.inf)]
+        ("name", "value"),
+        [
+            *((name, 0) for name in ("transaction_timeout", "lease", "keep", "max_entries", "max_octets")),
+            *(("lease", math.inf), ("timeout", math.inf), ("max_entries", 1.5), ("max_octets", math.inf)),
+        ],
     )
     def test_no_limit(self, path: Path, name: str, value: Any) -> None:
         """So is one that cannot be kept; only entries and transactions may last for ever."""

@@ -62,6 +62,15 @@ PRAGMAS: Final = frozenset(
 """The only ones that a service may give a value to: they read, or hold for the transaction alone."""
 
 
+REFUSED: Final = (
+    *("commit", "rollback", "close", "executescript"),  # they end the transaction
+    *("set_authorizer", "blobopen", "enable_load_extension"),  # they lift the restrictions, or pass them by
+    *("setlimit", "setconfig", "deserialize"),  # they hold for later transactions too
+    "backup",  # it waits for the end of the transaction
+)
+"""Methods of a connection that a service must not call; some are there only in newer versions of Python."""
+
+
 class ServiceTransaction:
     """One transaction of a service.
 
@@ -114,7 +123,7 @@ class ServiceCursor(sqlite3.Cursor):
 
 
 class ServiceConnection(sqlite3.Connection):
-    """The connection that a service gets: it can read and write, but not commit or roll back.
+    """The connection that a service gets: it can read and write, but not commit or roll back; see `REFUSED`.
 
     Attributes:
         turn: held while a statement runs, or while the transaction is ended from outside.
@@ -128,26 +137,6 @@ class ServiceConnection(sqlite3.Connection):
         self.span = ServiceTransaction(math.inf)
         self.span.ended, self.span.is_stopped = ENDED, True
         self.is_changed = False
-
-    def commit(self) -> NoReturn:
-        """Refuse."""
-        raise UsageError(NOT_YOURS.format("commit"))
-
-    def rollback(self) -> NoReturn:
-        """Refuse."""
-        raise UsageError(NOT_YOURS.format("rollback"))
-
-    def close(self) -> NoReturn:
-        """Refuse."""
-        raise UsageError(NOT_YOURS.format("close"))
-
-    def executescript(self, sql_script: str, /) -> NoReturn:
-        """Refuse: it would commit."""
-        raise UsageError(NOT_YOURS.format("executescript"))
-
-    def set_authorizer(self, *_: object, **__: object) -> NoReturn:
-        """Refuse: it would lift the restrictions."""
-        raise UsageError(NOT_YOURS.format("set_authorizer"))
 
     def create_function(self, *arguments: Any, **options: Any) -> None:
         """Create a function for this transaction."""
@@ -252,6 +241,17 @@ class ServiceConnection(sqlite3.Connection):
             raise
 
 
+def _refusal(method: str) -> Callable[..., NoReturn]:
+    def refuse(self: ServiceConnection, *_: object, **__: object) -> NoReturn:
+        raise UsageError(NOT_YOURS.format(method))
+
+    return refuse
+
+
+for _method in REFUSED:
+    setattr(ServiceConnection, _method, _refusal(_method))
+
+
 def code_of(error: sqlite3.Error | None) -> int:
     """Return the primary code of an error; 0 if SQLite did not raise it."""
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
@@ -280,6 +280,8 @@ class Effects:
         self._timeout = timeout
         self._patience = math.nan
         self._references = 0
+        self._modes = _modes(connection)
+        self._is_lent = False
 
     @classmethod
     def open(cls, path: Path, patience: float, timeout: float) -> Self:
@@ -294,6 +296,7 @@ class Effects:
 
     def begin(self, patience: float) -> bool:
         """Begin a transaction; return False if others hold one for longer than `patience`, in seconds."""
+        self._is_lent = False
         execute = sqlite3.Connection.execute
         if patience != self._patience:
             execute(self.connection, f"PRAGMA busy_timeout = {round(patience * 1000)}")
@@ -308,6 +311,7 @@ class Effects:
 
     def lend(self, now: float) -> None:
         """Lend the transaction to a service; statements that would end it, or write to our tables, are refused."""
+        self._is_lent = True
         self.connection.restrict()
         self.connection.span = ServiceTransaction(now + self._timeout)
 
@@ -385,7 +389,8 @@ class Effects:
     @property
     def is_spent(self) -> bool:
         """True if the next service must not get this connection: the last one changed it, or kept it or a cursor."""
-        return self.connection.is_changed or getrefcount(self.connection) > self._references
+        is_kept = getrefcount(self.connection) > self._references
+        return self._is_lent and (is_kept or self.connection.is_changed or _modes(self.connection) != self._modes)
 
     def undo(self) -> None:
         """Roll back everything that was not committed."""
@@ -396,6 +401,11 @@ class Effects:
     def end(self) -> None:
         """Close the connection."""
         sqlite3.Connection.close(self.connection)
+
+
+def _modes(connection: sqlite3.Connection) -> tuple[str | None, object]:
+    """Return the modes of a connection; setting them back may commit. `autocommit` is new in Python 3.12."""
+    return connection.isolation_level, getattr(connection, "autocommit", None)
 
 
 def _is_in_transaction(connection: sqlite3.Connection) -> bool:

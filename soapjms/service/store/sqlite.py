@@ -51,7 +51,7 @@ from soapjms.service.store.clock import BEATS_PER_LEASE, FileTime, Liveness
 from soapjms.service.store.effects import ENDED, Effects, code_of
 from soapjms.service.store.place import network_of, writer_of
 from soapjms.service.store.tables import ClaimEntry, ClaimPlace, File, Holder, Ledger, Results, packed, unpacked
-from soapjms.validation import at_least_one, positive
+from soapjms.validation import at_least_one, not_negative, positive
 
 DAY_SECONDS: Final = 86_400.0
 SWEEP_SECONDS: Final = 30.0
@@ -98,7 +98,7 @@ class SqliteStore(Store):
             runs again. Time during which no process has the file open counts up to half of this.
         max_entries: entries kept in each of the two files; beyond that the oldest are removed, finished or not.
         max_octets: octets of responses kept in each file; beyond that likewise.
-        timeout: seconds to wait for other writers.
+        timeout: seconds to wait for other writers; 0 not to wait.
         transaction_timeout: seconds that a function may hold its `request.transaction`. After that its writes are
             undone, the request counts as failed, and other functions go on. `math.inf` for no limit.
         clock: returns the time in seconds since 1970; called when the store is made.
@@ -126,7 +126,7 @@ class SqliteStore(Store):
             raise UsageError(f"path must be the path of a file, got {path!r}")
         self.path = Path(path).absolute()
         self.claims = self.path.with_name(f"{self.path.name}-claims")
-        self._lease, self._timeout, self._keep = finite(lease, "lease"), finite(timeout), positive(keep, "keep")
+        self._lease, self._keep, self._timeout = finite(lease, "lease"), positive(keep, "keep"), not_negative(timeout)
         self._max_entries = at_least_one(max_entries, "max_entries")
         self._max_octets = at_least_one(max_octets, "max_octets")
         self._life = Liveness()
