@@ -19,19 +19,20 @@ GONE_WORDS: Final = re.compile(r"DestinationDoesNotExist|does not exist|^(temp-)
 
 LIMIT: Final = "amqp:resource-limit-exceeded"
 NOT_ALLOWED: Final = "amqp:not-allowed"
+UNAUTHORIZED: Final = "amqp:unauthorized-access"
 OVERSIZED: Final = "amqp:link:message-size-exceeded"
 TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
 
 REFUSING: Final = frozenset(
     {
         "amqp:not-found",
-        "amqp:unauthorized-access",
         "amqp:decode-error",
         "amqp:invalid-field",
         "amqp:not-implemented",
         "amqp:precondition-failed",
         LIMIT,
         NOT_ALLOWED,
+        UNAUTHORIZED,
         OVERSIZED,
         TRANSFER_LIMIT,
     }

@@ -19,8 +19,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, cast
 from proton import ubyte, uint
 
 from brokers.amqp.dialect import EMBEDDED
-from brokers.amqp.listener.options import UNAUTHORIZED, RefusalError
+from brokers.amqp.listener.options import RefusalError
 from brokers.amqp.message import PRIORITIES, UINT, ArrivalPlan, from_sections, to_amqp_message
+from brokers.amqp.outcomes import UNAUTHORIZED
 from brokers.amqp.sections import (
     SMALL_MESSAGE_OCTETS,
     AmqpSection,

@@ -19,7 +19,7 @@ from proton import Condition, symbol
 
 from brokers.amqp.dialect import CAPABILITIES, EMBEDDED, read_address, spell
 from brokers.amqp.machine import MEBIBYTE
-from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
+from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, UNAUTHORIZED
 from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError
@@ -123,7 +123,6 @@ class Options:
 
 NOT_FOUND: Final = "amqp:not-found"
 NOT_IMPLEMENTED: Final = "amqp:not-implemented"
-UNAUTHORIZED: Final = "amqp:unauthorized-access"
 PRECONDITION: Final = "amqp:precondition-failed"
 INVALID: Final = "amqp:invalid-field"
 DECODE: Final = "amqp:decode-error"

@@ -260,9 +260,10 @@ def test_at11_a_refused_discharge_fails_the_commit() -> None:
             transaction.commit().result(PATIENCE)
 
 
-def test_a_partner_without_transactions() -> None:
-    """A coordinator that is refused makes the commit say what is missing."""
-    refusal = Condition("amqp:not-implemented", "no transactions")
+@pytest.mark.parametrize("condition", ["amqp:not-implemented", "amqp:unauthorized-access", "amqp:not-allowed"])
+def test_a_partner_without_transactions(condition: str) -> None:
+    """A coordinator that is refused makes the commit say what is missing, at all, or for this user."""
+    refusal = Condition(condition, "no transactions")
     with Peer(refuses={None: refusal}, offers=()) as peer, connect(peer) as connection:
         transaction = connection.begin()
         transaction.send(text(queue("a")))
