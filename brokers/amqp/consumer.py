@@ -94,8 +94,7 @@ class AmqpDelivery(Delivery):
 
         Qpid nevertheless delivers it again, until `maximumDeliveryAttempts` of its queue is reached.
         """
-        reason = carried_reason(reason)
-        if self._dispose(reason):
+        if self._dispose(carried_reason(reason)):
             events.DELIVERY_REJECTED.log(self.message.message_id, reason)
 
     @property

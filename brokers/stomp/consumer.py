@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from brokers import events
 from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer
-from brokers.adapter.redelivery import MAX_DELIVERIES, carried_reason, pause_after
+from brokers.adapter.redelivery import MAX_DELIVERIES, pause_after
 from brokers.connection import Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import (
     BrokerError,
@@ -137,7 +137,6 @@ class StompDelivery(Delivery):
 
     def reject(self, reason: str) -> None:
         """Move the message to the dead-letter queue. A NACK cannot carry the reason, so it is logged."""
-        reason = carried_reason(reason)
         if self._discard(reason):
             events.STOMP_DELIVERY_REJECTED.log(self.message.message_id, reason)
 

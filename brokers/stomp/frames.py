@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from brokers.adapter.redelivery import carried_reason
 from brokers.errors import DestinationGoneError, SendFailedError, UsageError
 from brokers.message import (
     FIELDS,
@@ -373,7 +374,7 @@ def dead_letter(headers: Mapping[str, str], body: bytes, reason: str, queue: str
         "destination": spell(destination, dialect),
         **({"destination-type": routing} if (routing := dialect.send_routing.get(destination.kind)) else {}),
         "_AMQ_ORIG_ADDRESS": address,
-        REASON_PROPERTY: reason.replace("\0", "").encode(errors="replace").decode(),
+        REASON_PROPERTY: carried_reason(reason),
     }
 
 

@@ -15,13 +15,11 @@ from typing import Final, NamedTuple
 
 from lxml import etree
 
+from brokers.message import MAX_ADDRESS_CHARACTERS
 from soapjms.protocol.envelope import Envelope, blocks_for, build_fault
 from soapjms.protocol.errors import Blame
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.text import named
-
-MAX_ADDRESS_CHARACTERS: Final = 2048
-"""Longest action, id or address, in characters."""
 
 MAX_RELATIONS: Final = 20
 """Most RelatesTo headers; a message with more is refused."""

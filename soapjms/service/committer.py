@@ -22,6 +22,7 @@ from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final
 
+from brokers.adapter.redelivery import carried_reason
 from brokers.connection import Connection, Delivery, RefusedSend, Transaction
 from brokers.errors import (
     BrokerError,
@@ -116,9 +117,6 @@ TOO_LATE: Final = "the dispatcher was closed meanwhile"
 
 NONE_REFUSED: Final[Mapping[int, SendFailedError]] = {}
 ONE_COMMIT: Final[Mapping[str, int]] = {"commits": 1}
-
-MAX_REASON_CHARACTERS: Final = 1000
-"""Longest reason that a dead letter carries, in characters; the rest is cut off."""
 
 
 class Committer:
@@ -560,7 +558,7 @@ class Committer:
         self.tally.add("rejected")
         _fail(work)
         try:
-            work.delivery.reject(reason[:MAX_REASON_CHARACTERS])
+            work.delivery.reject(reason)
         except BrokerError as late:
             self.lose([work], f"{late}")
         else:
@@ -577,7 +575,7 @@ def _letter(work: Work, dead_letters: Destination, reason: str) -> Message:
         "dead_letter_message_id": message.message_id or "",
         "dead_letter_fault": _text_of(work.response),
     }
-    added = [typed(name, value.replace("\0", "")[:MAX_REASON_CHARACTERS]) for name, value in said.items() if value]
+    added = [typed(name, carried_reason(value)) for name, value in said.items() if value]
     return replace(
         message,
         destination=dead_letters,

@@ -8,12 +8,12 @@ import pytest
 from calling_kit import SOAP_11, SOAP_12
 from lxml import etree
 
+from brokers.message import MAX_ADDRESS_CHARACTERS
 from soapjms.protocol import xml
 from soapjms.protocol.envelope import Envelope, as_envelope, read_fault, wrap
 from soapjms.protocol.names import SoapVersion
 from soapjms.protocol.wsa import (
     EDITIONS,
-    MAX_ADDRESS_CHARACTERS,
     WSA_2004,
     WSA_2005,
     Addressing,

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,11 +41,12 @@ from brokers import (
     Transaction,
     queue,
 )
+from brokers.adapter.redelivery import MAX_REASON_CHARACTERS
 from brokers.embedded import Broker
 from brokers.threads.futures import NearCompletion
 from soapjms import Client, Dispatcher, Recorder, Service
 from soapjms.protocol.record import Direction, Node
-from soapjms.service.committer import MAX_GROUP_REQUESTS
+from soapjms.service.committer import MAX_GROUP_REQUESTS, _letter
 
 DEAD = queue("DLQ.greeter")
 ANSWERS = queue("answers")
@@ -473,3 +475,12 @@ class TestWithoutTransactions(Peers):
             eventually(lambda: dispatcher.counts["answered"] == 2 and not dispatcher.under_way, "both are accepted")
             assert dispatcher.counts["lost"] == 1
             assert client.counts.total() == 1, "the second answer was dropped"
+
+
+def test_a_letter_whose_reason_no_property_can_hold() -> None:
+    """It has what can be carried of the reason, as the dead letters of every adapter do."""
+    work: Any = SimpleNamespace(delivery=SimpleNamespace(message=request_message("greeter", ANSWERS)), response=None)
+    letter = _letter(work, DEAD, "not\0 \ud800 " + "x" * 2000)
+    reason = letter.properties.text("dead_letter_reason") or ""
+    assert reason.startswith("not ? xxx")
+    assert len(reason) <= MAX_REASON_CHARACTERS

@@ -569,6 +569,15 @@ def test_released_too_often(dialect: str, said: str, caplog: pytest.LogCaptureFi
     assert ("is a dead letter" in caplog.text) is (dialect == "plain")
 
 
+def test_all_of_a_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker gets the beginning, which is all that it may keep."""
+    caplog.set_level("INFO")
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        connection.consume(queue("q"), lambda delivery: delivery.reject("x" * 1500 + "end"))
+        deliver(peer, "q", "x")
+        wait_until(lambda: "xend" in caplog.text)
+
+
 @pytest.mark.parametrize("options", [{"inline": True}, {"lazy": True, "auto_accept": True}])
 def test_a_consumer_that_closes_itself_on_the_thread_that_reads(options: dict[str, bool]) -> None:
     """It does not wait for the answer, which that thread itself would have to read."""

@@ -130,9 +130,9 @@ class TestDeliveries(Fixtures):
         consumer = connection.consume(queue(name), inbox, prefetch=2)
         send(connection, message_to(queue(name), b"good"), message_to(queue(name), b"bad"))
         good, bad = inbox.next(), inbox.next()
-        bad.reject("it is bad")
+        bad.reject("it is bad, " * 100 + "all of it")
         assert dead.next().message.body == b"bad"
-        assert "it is bad" in caplog.text
+        assert "it is bad, all of it" in caplog.text
         good.accept()
         consumer.close()
         assert_empty(connection, name)
