@@ -189,7 +189,9 @@ class Consumer(ABC):
     def close(self) -> None:
         """End the subscription; deliveries that were not accepted go back to the broker. Idempotent.
 
-        Returns when no further `on_delivery` will start. Called from `on_delivery` itself it returns at once.
+        Once this has returned and no `on_delivery` runs, no other begins. There is one exception: with `auto_accept`,
+        over SMQP, and over AMQP after a redirect, messages that were handed over before are still delivered, as they
+        count as accepted. Called from `on_delivery` itself it returns at once.
         """
 
     def __enter__(self) -> Self:

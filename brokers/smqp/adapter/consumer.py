@@ -195,9 +195,11 @@ class SmqpConsumer(Consumer):
         self._destination = destination = options.destination
         self._topic = topic_of(destination)
         self._on_delivery = on_delivery
+        self._auto_accept = options.auto_accept
         self._dialect: SmqpDialect = owner.dialect
         self._deliveries: SimpleQueue[SmqpDelivery | None] = SimpleQueue()
         self._holding = ConsumerHearer(self._delivery, self._deliveries.put, auto_accept=options.auto_accept)
+        self._is_stopped = False
         self._is_closed = False
         self._problem = ""
         self._news = None if options.on_problem is None else Turns(owner.tell, options.on_problem)
@@ -267,7 +269,8 @@ class SmqpConsumer(Consumer):
         self.leave(monotonic() + SETTLE_SECONDS)
 
     def stop(self) -> None:
-        """Start no further `on_delivery`; the held message may still be settled."""
+        """Start no further `on_delivery`, but for messages that were accepted; the held one may still be settled."""
+        self._is_stopped = True
         self._holding.stop()
         self._deliveries.put(None)
 
@@ -293,6 +296,9 @@ class SmqpConsumer(Consumer):
 
     def _run(self) -> None:
         while (delivery := self._deliveries.get()) is not None:
+            if self._is_stopped and not self._auto_accept:  # otherwise it was accepted, and would be lost
+                delivery.void()
+                continue
             try:
                 self._on_delivery(delivery)
             except BaseException:  # including SystemExit: it must not end the thread and leave the message held

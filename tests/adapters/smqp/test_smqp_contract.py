@@ -5,6 +5,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any
 
 import pytest
 import trustme
@@ -98,6 +101,27 @@ def test_a_consumer_holds_one_message(broker: ReachedByUrl) -> None:
         with other.consume(destination, witness):
             assert witness.bodies(2) == ["b", "c"]
         held.accept()
+
+
+def test_a_consumer_that_closes_itself(broker: ReachedByUrl) -> None:
+    """Another message that has arrived meanwhile is not delivered, but goes back."""
+    destination, got = queue(fresh()), SimpleQueue[object]()
+    with broker.connect() as connection, broker.connect() as other:
+
+        def on_delivery(delivery: Delivery) -> None:
+            got.put(delivery.message.body)
+            delivery.accept()
+            eventually(lambda: not consumer._deliveries.empty(), "another has arrived")
+            consumer.close()
+
+        consumer: Any = connection.consume(destination, on_delivery)
+        send(connection, text(destination, "a"), text(destination, "b"))
+        assert got.get(timeout=PATIENCE) == "a"
+        consumer.join(monotonic() + PATIENCE)
+        inbox = Inbox()
+        with other.consume(destination, inbox):
+            assert inbox.bodies(1) == ["b"]
+        assert got.empty()
 
 
 @pytest.mark.parametrize(
