@@ -19,13 +19,14 @@ An adapter is imported only when its URL scheme is used.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
+from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
 from brokers import events
 from brokers.arguments import is_count
@@ -558,12 +559,11 @@ def stop(consumer: Consumer) -> None:
         events.CONSUMER_GONE_BEFORE.log(error)
 
 
-def consume_temporary(
-    connection: Connection, destination: Destination, on_delivery: OnDelivery, **options: Any
-) -> Consumer:
-    """Consume from a temporary destination that was made for this, and end it if that fails; see `consume`."""
+@contextmanager
+def ended_on_failure(connection: Connection, destination: Destination) -> Iterator[None]:
+    """End a temporary destination, which was made for what the block does, if the block fails."""
     try:
-        return connection.consume(destination, on_delivery, **options)
+        yield
     except BaseException:
         end_temporary(connection, destination)
         raise

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from brokers.adapter.wait import epoch_milliseconds, left
 from brokers.arguments import finite
-from brokers.connection import Connection, Consumer, Delivery, SendResult, consume_temporary, end_temporary, stop
+from brokers.connection import Connection, Consumer, Delivery, SendResult, end_temporary, ended_on_failure, stop
 from brokers.errors import BrokerError, ClosedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.threads.thread import Thread, future_of
@@ -160,9 +160,8 @@ class Pinger:
         generation, place = self._connection.generation, self._place
         if place is None or place[0] != generation or place[2].problem:
             destination = self._connection.temporary(fresh=False)  # the correlation id shows which messages are ours
-            consumer = consume_temporary(
-                self._connection, destination, self._on_delivery, auto_accept=True, inline=True
-            )
+            with ended_on_failure(self._connection, destination):
+                consumer = self._connection.consume(destination, self._on_delivery, auto_accept=True, inline=True)
             place = generation, destination, consumer
             with self._lock:
                 self._place = place

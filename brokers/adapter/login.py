@@ -18,7 +18,7 @@ from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
 from brokers.url import NOBODY, Ask, Credentials
 
-FIT: Final = "must be text in UTF-8 without NUL"
+LOGIN_TEXT_FORM: Final = "must be text in UTF-8 without NUL"
 """What texts of a login must be, for errors, which must not repeat them."""
 
 DialectT = TypeVar("DialectT")
@@ -48,7 +48,7 @@ class Login:
 
     def __post_init__(self) -> None:
         if not can_be_sent(self.host, self.client_id):
-            raise UsageError(f"the login cannot be encoded: host and client id {FIT}")
+            raise UsageError(f"the login cannot be encoded: host and client id {LOGIN_TEXT_FORM}")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a login cannot be pickled: it may hold a password")
@@ -98,7 +98,7 @@ def credentials_of(ask: Ask, broker: object) -> Credentials:
             f"no connection to {broker}: the source of the login must return Credentials, got {type(found).__name__}"
         )
     if not can_be_sent(found.user, found.password):
-        raise UsageError(f"the login cannot be encoded: user and password {FIT}")
+        raise UsageError(f"the login cannot be encoded: user and password {LOGIN_TEXT_FORM}")
     return found
 
 

@@ -16,10 +16,10 @@ MAX_DETOURS: Final = 5
 
 SECURE: Final = frozenset(
     name
-    for name, ours in [*zip(NETWORK_SCHEMES, NETWORK_SCHEMES, strict=True), *OTHER_NAMES.items(), *WEB_SCHEMES.items()]
+    for name, ours in {**{each: each for each in NETWORK_SCHEMES}, **OTHER_NAMES, **WEB_SCHEMES}.items()
     if NETWORK_SCHEMES[ours].is_secure
 )
-"""Schemes with TLS: ours, and those of other clients and brokers, which redirects may name."""
+"""Schemes with TLS, of any protocol: ours, and those of other clients and brokers, which redirects may name."""
 
 
 class DetourError(ConnectionFailedError):

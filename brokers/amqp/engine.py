@@ -247,14 +247,15 @@ class AmqpEngine(Driver):
         that link, which ends the connection (seen with 0.40).
 
         Raises:
-            BrokerError: the broker allows no more sessions on one connection.
+            BrokerError: the broker allows no more sessions on one connection. An ended one counts until the broker has
+                confirmed its end.
         """
         assert self._machine is not None
         allowed = self._machine.max_sessions
         if len(self._sessions) + 1 >= allowed:
             raise BrokerError(
-                f"{self} allows {allowed} sessions on a connection, one for each consumer and one for everything else: "
-                "open another connection for further consumers"
+                f"{self} allows {allowed} sessions on a connection, one for each consumer until its end is confirmed, "
+                "and one for everything else: open another connection for further consumers"
             )
         session = self._machine.connection.session()
         session.open()

@@ -452,7 +452,7 @@ Frames: TypeAlias = bytes | tuple[bytes, ...]
 
 def pack(command: str, headers: Mapping[str, str], body: bytes = b"", version: str = "1.2") -> bytes:
     """Encode one frame in one piece; see `pack_apart`."""
-    if b"\0" in body and "content-length" not in headers:
+    if "content-length" not in headers and b"\0" in body:
         raise _torn(command)
     return b"".join((pack_head(command, headers, version), body, b"\0"))
 
@@ -463,7 +463,7 @@ def pack_apart(command: str, headers: Mapping[str, str], body: bytes, version: s
     Raises:
         UsageError: the body has a NUL, and the headers no `content-length`; and see `pack_head`.
     """
-    if b"\0" in body and "content-length" not in headers:
+    if "content-length" not in headers and b"\0" in body:
         raise _torn(command)
     if len(body) < LARGE_OCTETS:
         return b"".join((pack_head(command, headers, version), body, b"\0"))

@@ -107,8 +107,8 @@ class Mask:
     """Rules for what is hidden and replaced by `***`.
 
     Of an element, the content up to its next end tag is hidden; its attributes stay. This applies to a document that is
-    the text of an element, too, as CDATA or escaped. In a multipart body this applies
-    to each part, in UTF-8, UTF-16, UTF-32, and in base64 of them.
+    the text of an element, too, as CDATA or escaped. In a multipart body this applies to each part, in UTF-8, UTF-16,
+    UTF-32, and in base64 of them.
 
     Args:
         properties: names of message properties; properties whose names look like secrets are always hidden.

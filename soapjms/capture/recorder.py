@@ -228,12 +228,12 @@ _RECORDERS: Final[WeakSet[Recorder]] = WeakSet()
 """All recorders, for forked processes."""
 
 
-def _begin_anew() -> None:
+def _begin_all_anew() -> None:
     for each in _RECORDERS:
         each._begin_anew()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_begin_all_anew)
 
 
 def record(

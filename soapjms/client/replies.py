@@ -27,8 +27,8 @@ from brokers.connection import (
     ConnectionState,
     Consumer,
     Delivery,
-    consume_temporary,
     end_temporary,
+    ended_on_failure,
     stop,
 )
 from brokers.errors import BrokerError, ClosedError, NotSentError
@@ -187,17 +187,17 @@ class SharedReplies(Replies):
     def _open(self) -> Destination:
         generation = self._connection.generation
         destination = self._fixed or self._connection.temporary(fresh=False)  # replies name their call
-        consumer = consume_temporary(  # a fixed one is not ended
-            self._connection,
-            destination,
-            self._on_delivery,
-            prefetch=PREFETCH_MESSAGES,
-            selector=self._selector,
-            auto_accept=True,
-            inline=True,
-            on_refused=self._on_refused,
-            on_problem=None if self.is_lasting else partial(self._note_gone, destination, generation),
-        )
+        with ended_on_failure(self._connection, destination):  # a fixed one is not ended
+            consumer = self._connection.consume(
+                destination,
+                self._on_delivery,
+                prefetch=PREFETCH_MESSAGES,
+                selector=self._selector,
+                auto_accept=True,
+                inline=True,
+                on_refused=self._on_refused,
+                on_problem=None if self.is_lasting else partial(self._note_gone, destination, generation),
+            )
         with self._lock:
             if not self._closed:
                 self._place = generation, destination, consumer
@@ -325,16 +325,16 @@ class ExclusiveReplies(Replies):
 
     def _open(self) -> _Place:
         place = _Place(self._connection.temporary(ends=True), self._connection.generation)
-        place.consumer = consume_temporary(
-            self._connection,
-            place.destination,
-            partial(self._on_delivery, place),
-            prefetch=PREFETCH_MESSAGES,
-            auto_accept=True,
-            inline=True,
-            on_refused=partial(self._on_refused, place),
-            on_problem=partial(self._note_gone, place.destination, place.generation),
-        )
+        with ended_on_failure(self._connection, place.destination):
+            place.consumer = self._connection.consume(
+                place.destination,
+                partial(self._on_delivery, place),
+                prefetch=PREFETCH_MESSAGES,
+                auto_accept=True,
+                inline=True,
+                on_refused=partial(self._on_refused, place),
+                on_problem=partial(self._note_gone, place.destination, place.generation),
+            )
         return place
 
     def _on_refused(self, place: _Place, message: Message, reason: str) -> None:

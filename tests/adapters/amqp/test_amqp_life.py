@@ -667,6 +667,22 @@ def test_a_subscription_that_soon_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, NEAR_PAUSE_SECONDS])
 
 
+class Turnstile:
+    """A lock that tells when somebody has to wait for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.awaited = threading.Event()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.awaited.set()
+            self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 def test_redirects_that_come_late_and_closing() -> None:
     """A delivery there that waits for the running one here does not begin after `close`."""
     got: list[Any] = []
@@ -678,15 +694,15 @@ def test_redirects_that_come_late_and_closing() -> None:
         assert go_on.wait(PATIENCE)
 
     with Peer() as goal, Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
-        consumer = connection.consume(queue("q"), on_delivery)
+        consumer: Any = connection.consume(queue("q"), on_delivery)
+        consumer._in_turn = turnstile = Turnstile()
         deliver(peer, "q", "here")
         assert busy.wait(PATIENCE)
         send_on(peer, goal.port)
         wait_until(lambda: consumer._elsewhere is not None)
         elsewhere = consumer._elsewhere
         deliver(goal, "there", "there")
-        wait_until(lambda: elsewhere._in_turn.locked())
-        time.sleep(0.05)  # now it waits for its turn
+        assert turnstile.awaited.wait(PATIENCE)
         consumer.close()
         go_on.set()
         elsewhere.join(time.monotonic() + PATIENCE)
