@@ -1,7 +1,8 @@
 """The settings that all adapters read alike: from the URL of one broker, the environment, and the program's arguments.
 
-Arguments override the URL, and the URL overrides the environment. User and password come from any of the three, or
-from a file. No secret appears in a repr, log or pickle, and no error text repeats what may be one.
+Arguments that are None by default override the URL; the URL overrides the others, such as `idle`, and the environment.
+User and password come from any of the three, or from a file. No secret appears in a repr, log or pickle, and no error
+text repeats what may be one.
 """
 
 from __future__ import annotations
