@@ -92,15 +92,21 @@ class Scene(Peers):
 
     @pytest.fixture
     def serve(self, column: Column, tmp_path: Path, other: Connection) -> Callable[..., Any]:
-        """Start a service; its store is the same file each time."""
+        """Start a service; its store is the same file each time, and `grace` the seconds for what it works on."""
 
         @contextmanager
-        def started(service: Service, connection: Connection = other, **options: Any) -> Iterator[Dispatcher]:
+        def started(
+            service: Service, connection: Connection = other, grace: float = 10.0, **options: Any
+        ) -> Iterator[Dispatcher]:
             store = SqliteStore(tmp_path / "requests.db", clock=lambda: time.time()) if column.is_stored else None
-            with Dispatcher(
+            dispatcher = Dispatcher(
                 connection, URI, service, store=store, transactional=column.transactional, **options
-            ) as dispatcher:
+            )
+            dispatcher.start()
+            try:
                 yield dispatcher
+            finally:
+                dispatcher.close(grace)
             if store is not None:
                 store.close()
 
@@ -247,7 +253,7 @@ class TestPoison(Scene):
 
             if when == "reads it":
                 monkeypatch.setattr("soapjms.protocol.received_message.parse_utf8", parse)
-            with serve(greeter(runs, die), connection, max_deliveries=2, workers=1) as dispatcher:
+            with serve(greeter(runs, die), connection, grace=0.0, max_deliveries=2, workers=1) as dispatcher:
                 assert died.wait(PATIENCE)
                 assert not dispatcher.close(0.0)
             monkeypatch.undo()
