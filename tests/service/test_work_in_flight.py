@@ -20,9 +20,9 @@ def test_closing() -> None:
     assert not under_way.begin(subscription)
     waiting = Thread(target=lambda: found.append(under_way.wait(PATIENCE)))
     waiting.start()
-    under_way.leave(subscription)
+    under_way.end([subscription])
     assert (under_way.number, under_way.is_closing, found) == (1, True, [])
-    under_way.leave(subscription)
+    under_way.end([subscription])
     waiting.join(PATIENCE)
     assert found == [True]
 
