@@ -62,13 +62,13 @@ def test_the_root() -> None:
         lambda: soapjms.connect("stomp://localhost?caFile=/nowhere"),
         lambda: soapjms.connect("failover:(stomp://a,amqp://b)"),
         lambda: soapjms.connect_uri("jms:jndi:a", soapjms.Names()),
-        lambda: soapjms.Client(soapjms.connect("embedded:"), "jms:jndi:name"),
-        lambda: soapjms.Client(soapjms.connect("embedded:"), "jms:queue:a", profile="rec-2021"),
+        lambda: soapjms.Client(soapjms.connect("embedded:of-errors"), "jms:jndi:name"),
+        lambda: soapjms.Client(soapjms.connect("embedded:of-errors"), "jms:queue:a", profile="rec-2021"),
         lambda: soapjms.read_wsdl(ROOT / "none.wsdl"),
         lambda: brokers.properties({"a": b"octets"}),  # type: ignore[dict-item] # the wrong type is the point
-        lambda: brokers.connect("embedded:").consume(brokers.queue("a"), print, prefetch=0),
-        lambda: brokers.connect("embedded:").consume(brokers.queue("a"), print, selector="a = = b"),
-        lambda: brokers.connect("embedded:").temporary(brokers.DestinationKind.QUEUE),
+        lambda: brokers.connect("embedded:of-errors").consume(brokers.queue("a"), print, prefetch=0),
+        lambda: brokers.connect("embedded:of-errors").consume(brokers.queue("a"), print, selector="a = = b"),
+        lambda: brokers.connect("embedded:of-errors").temporary(brokers.DestinationKind.QUEUE),
     ],
 )
 def test_one_clause_catches_all(use: Callable[[], object]) -> None:
