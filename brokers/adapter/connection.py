@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from brokers import events
 from brokers.adapter.consumer import THREAD_RETRY_SECONDS, LastingConsumer, SessionT, temporary_kind
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect, Reconnector
+from brokers.adapter.wait import left
 from brokers.arguments import time_to_close
 from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState, SubscribeOptions
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
@@ -304,7 +305,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         if link is not None:
             self._take_leave(link, consumers, until)
         self._callbacks.close(until)
-        self._deadlines.close(max(0.0, until - monotonic()))
+        self._deadlines.close(left(until))
         self._crew.close()
 
     def failure(self, link: SessionT) -> BrokerError | None:

@@ -1,6 +1,7 @@
 """How often a message that its consumer releases is delivered, the pause before each redelivery, and why it is refused.
 
-Counting the releases, and what a dead letter is on the wire, belong in the adapter.
+Dead letters that we make have the same properties everywhere. Counting the releases, and what else a dead letter is on
+the wire, belong in the adapter.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ FIRST_PAUSE_SECONDS: Final = 0.05
 MAX_PAUSE_DELIVERIES: Final = 10
 """Number of deliveries after which the pause no longer grows: a broker may have a higher limit."""
 
+
+REASON_PROPERTY: Final = "dead_letter_reason"
+DESTINATION_PROPERTY: Final = "dead_letter_destination"
+"""Properties of a dead letter that we make: why it is one, and where the message was sent."""
 
 MAX_REASON_CHARACTERS: Final = 1000
 """Maximum number of characters of the reason for a rejection, which a frame must hold and many messages may have."""

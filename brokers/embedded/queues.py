@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from brokers.adapter.redelivery import DESTINATION_PROPERTY, REASON_PROPERTY
 from brokers.embedded.lock import WakeUp, WakingLock
 from brokers.errors import UsageError
 from brokers.message import (
@@ -580,8 +581,6 @@ DEAD_LETTER_PREFIX: Final = "DLQ."
 TEMPORARY_DEAD_LETTERS: Final = Destination(DestinationKind.QUEUE, DEAD_LETTER_PREFIX + "temporary")
 """The queue for the dead letters of all temporary destinations: one for each would stay forever."""
 
-REASON_PROPERTY: Final = "dead_letter_reason"
-DESTINATION_PROPERTY: Final = "dead_letter_destination"
 EXPIRED: Final = "expired"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from brokers.adapter.redelivery import carried_reason
+from brokers.adapter.redelivery import REASON_PROPERTY, carried_reason
 from brokers.errors import DestinationGoneError, SendFailedError, UsageError
 from brokers.message import (
     FIELDS,
@@ -46,9 +46,6 @@ MAX_REASON_CHARACTERS: Final = 500
 
 NOT_REPEATED: Final = frozenset({"_AMQ_DUPL_ID"})
 """The property by which Artemis drops duplicates; a dead letter must not count as one."""
-
-REASON_PROPERTY: Final = "dead_letter_reason"
-"""The property of a dead letter with the reason, as with the embedded broker."""
 
 
 def to_frame(message: Message, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> tuple[Headers, bytes]:

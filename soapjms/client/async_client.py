@@ -21,7 +21,7 @@ from lxml import etree
 from brokers.connection import Connection
 from brokers.threads.thread import Pool
 from soapjms.client.call import CallContent, Expiry, OutgoingCall, Response, checked_call, checked_response
-from soapjms.client.client import CANCELLED, CLOSED, DEFAULT_TIMEOUT, Client, ClientArguments
+from soapjms.client.client import CANCELLED, CLOSED, CLOSED_MEANWHILE, DEFAULT_TIMEOUT, Client, ClientArguments
 from soapjms.event_loop import elsewhere, result_of, running_loop
 from soapjms.middleware import around_async, coroutines
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
@@ -47,8 +47,6 @@ MIN_TIME_SHARE: Final = 0.01
 
 GIVE_UP_SECONDS: Final = 0.5
 """Extra seconds to wait for a sender that should have given up at its timeout."""
-
-CLOSED_MEANWHILE: Final = "the client was closed"
 
 AsyncMiddleware: TypeAlias = Callable[[OutgoingCall, Callable[[OutgoingCall], Awaitable[Any]]], Awaitable[Any]]
 

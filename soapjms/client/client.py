@@ -79,6 +79,7 @@ DEFAULT_TIMEOUT: Final = 30.0
 
 UNREAD: Final = "the service answered, so it worked on the request, but its response was not read: {}"
 CLOSED: Final = "the client is closed"
+CLOSED_MEANWHILE: Final = "the client was closed"
 CANCELLED: Final = "it was cancelled"
 OWN_REQUESTS: Final = "replies would go to {}, where the requests go: the client would read its own requests"
 NO_REPLY: Final = "the broker ended the destination of the replies ({})"
@@ -531,7 +532,7 @@ class Client:
         until = time.monotonic() + time_to_close(deadline)
         self._closed = True
         self._connection.unwatch(self._on_state)
-        self._give_up_all("the client was closed")
+        self._give_up_all(CLOSED_MEANWHILE)
         leaving = Thread(target=self._leave, name="soapjms-leaving", daemon=True)
         leaving.start()
         leaving.join(left(until))
@@ -729,7 +730,7 @@ class Client:
                 return  # the call ended at the same moment, and its caller was told
             raise
         if self._closed:  # `close` may have listed the calls before this one was added
-            self._give_up(call, "the client was closed")
+            self._give_up(call, CLOSED_MEANWHILE)
         elif call.cancelled():  # likewise for `cancel`
             give_up()
         elif self._replies.gone and call.reply_to in self._replies.gone:  # likewise for `_on_gone`
@@ -869,7 +870,7 @@ class Client:
         return OutgoingRecord(recorder, message, Direction.REQUEST, Node.REQUESTING, tells_message_id=tells)
 
     def _given_up(self) -> str:
-        return "the client was closed" if self._closed else ""
+        return CLOSED_MEANWHILE if self._closed else ""
 
     def _check_open(self) -> None:
         if self._closed:

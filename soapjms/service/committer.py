@@ -22,7 +22,7 @@ from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final
 
-from brokers.adapter.redelivery import carried_reason
+from brokers.adapter.redelivery import DESTINATION_PROPERTY, REASON_PROPERTY, carried_reason
 from brokers.connection import Connection, Delivery, RefusedSend, Transaction
 from brokers.errors import (
     BrokerError,
@@ -570,8 +570,8 @@ def _letter(work: Work, dead_letters: Destination, reason: str) -> Message:
     """Copy a request, with the reason, its destination and id, and the fault that its caller got as properties."""
     message = work.delivery.message
     said = {
-        "dead_letter_reason": reason,
-        "dead_letter_destination": str(message.destination),
+        REASON_PROPERTY: reason,
+        DESTINATION_PROPERTY: str(message.destination),
         "dead_letter_message_id": message.message_id or "",
         "dead_letter_fault": _text_of(work.response),
     }

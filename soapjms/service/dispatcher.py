@@ -7,7 +7,6 @@ waiting for the end.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -18,7 +17,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
-from brokers.adapter.wait import when_connected
+from brokers.adapter.wait import left, when_connected
 from brokers.arguments import finite, time_to_close
 from brokers.connection import Connection, ConnectionState, Delivery, SendResult, stop
 from brokers.errors import ClosedError
@@ -277,7 +276,7 @@ class Dispatcher:
             ConnectionLostError: the connection was not restored in time, or never will be.
             BrokerError: a subscription was refused.
         """
-        until = time.monotonic() + finite(timeout)
+        until = monotonic() + finite(timeout)
         if self._subscriptions or self._under_way.is_closing:
             raise UsageError("a dispatcher must be started only once; make a new one")
         if isinstance(self._store, SqliteStore) and not self._connection.is_local:
@@ -372,7 +371,7 @@ class Dispatcher:
             UsageError: `deadline` is not a finite number; nothing is closed then.
         """
         seconds = time_to_close(deadline)
-        until = time.monotonic() + seconds
+        until = monotonic() + seconds
         if not self._under_way.close():
             return self._under_way.wait(seconds)
         self._worker.closing.set()
@@ -384,8 +383,8 @@ class Dispatcher:
             self._under_way.give_up()
             self._committer.too_late = True
             self._connection.unwatch(self._on_state)
-            leaving.join(max(0.0, until - time.monotonic()))
-            self._committer.close(max(0.0, until - time.monotonic()))
+            leaving.join(left(until))
+            self._committer.close(left(until))
             if self._own_store is not None:
                 self._own_store.close()
         return self._under_way.wait(0)
@@ -394,10 +393,10 @@ class Dispatcher:
         """Unsubscribe, each worker once it has no open request."""
         if self._observers is not None:
             self._tell_subscriptions("the dispatcher was closed")
-        left = self._subscriptions.copy()
-        while left:
-            for subscription in self._under_way.next_idle(left):
-                left.remove(subscription)
+        subscribed = self._subscriptions.copy()
+        while subscribed:
+            for subscription in self._under_way.next_idle(subscribed):
+                subscribed.remove(subscription)
                 stop(subscription.consumer)
         self._committer.comebacks.close()
         self._pinger.close()

@@ -185,13 +185,7 @@ class TestFunctions(Peers):
 
     def test_store(self, connection: Connection, tmp_path: Path) -> None:
         """A cancelled request is not in the store as finished: it is run again, and answered."""
-        service, runs = Service(), list[int]()
-
-        @service.operation(f"{{{NS}}}greetMe")
-        async def greet(request: Request) -> Any:
-            runs.append(1)
-            await asyncio.sleep(PATIENCE if len(runs) == 1 else 0)
-            return answer(request)
+        service, runs = sleeper()
 
         async def serve(client: Client) -> str | None:
             store = tmp_path / "requests.db"

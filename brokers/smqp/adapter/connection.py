@@ -13,7 +13,7 @@ from typing import Final
 from brokers import events
 from brokers.adapter.connection import AdapterConnection
 from brokers.adapter.consumer import temporary_kind
-from brokers.adapter.redelivery import carried_reason
+from brokers.adapter.redelivery import REASON_PROPERTY, carried_reason
 from brokers.arguments import time_to_close
 from brokers.connection import (
     Capabilities,
@@ -265,7 +265,7 @@ class SmqpConnection(AdapterConnection):
         letter = replace(
             message,
             destination=queue(f"DLQ.{message.destination.name}"),
-            properties=message.properties.merged([typed("dead_letter_reason", carried_reason(reason))]),
+            properties=message.properties.merged([typed(REASON_PROPERTY, carried_reason(reason))]),
             expiration=0,
         )
         assert letter.destination is not None
