@@ -26,6 +26,7 @@ from soapjms.protocol.attachments import (
     Attachment,
     Attachments,
     Multipart,
+    attachments_given,
     optimize,
     packaged,
     read_multipart,
@@ -419,3 +420,9 @@ def test_what_is_no_list_of_attachments(attachments: Any) -> None:
     """It is told in one line, however large."""
     with pytest.raises(UsageError, match=r"^attachments must be a list of soapjms\.Attachment, got .{1,200}$"):
         packaged(PLAIN, TYPE_11, as_envelope(xml.parse(PLAIN)), attachments)
+
+
+@pytest.mark.parametrize("attachments", [None, (), []])
+def test_no_attachments(attachments: Any) -> None:
+    """None counts as none, so that a caller can hand on what it was given."""
+    assert list(attachments_given(attachments)) == []
