@@ -10,7 +10,7 @@ import pytest
 from fuzz_kit import messages
 from hypothesis import given
 from hypothesis import strategies as st
-from vector_kit import CASES, exchange_of, setting_of
+from vector_kit import CASES, exchange_of, of_each_case, setting_of
 
 from brokers.message import Message, MessageType, properties
 from soapjms.protocol import received_message
@@ -55,7 +55,7 @@ def party_of(verdict: Verdict, found: Exchange) -> Carrier:
     return Carrier.ONE_WAY if found.pattern is Pattern.ONE_WAY else Carrier.REQUEST
 
 
-@pytest.mark.parametrize(("case", "profile"), CASES)
+@of_each_case
 def test_vectors_alone(case: dict[str, Any], profile: str) -> None:
     """A vector that comes again and again is judged as it is the first time."""
     agrees(Judge(setting_of(case, profile)), exchange_of(case))
@@ -64,7 +64,7 @@ def test_vectors_alone(case: dict[str, Any], profile: str) -> None:
 @pytest.mark.parametrize("profile", EDITIONS)
 def test_vectors_one_after_the_other(profile: str) -> None:
     """What was remembered of one exchange does not show in another, also where the memory is full."""
-    exchanges = [exchange_of(case.values[0]) for case in CASES if case.values[1] == profile]  # type: ignore[index]
+    exchanges = [exchange_of(case) for case, edition in CASES if edition == profile]
     one = Judge(Setting(profile=EDITIONS[profile]))
     for each in exchanges * 3:
         agrees(one, each, times=1)
@@ -74,7 +74,7 @@ def test_a_judge_remembers_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None
     """Beyond a limit the kinds of exchanges are forgotten; no count is lost."""
     monkeypatch.setattr(batch, "MAX_SKETCHES", 2)
     one = Judge(Setting())
-    exchanges = [exchange_of(case.values[0]) for case in CASES[:40]]  # type: ignore[arg-type]
+    exchanges = [exchange_of(case) for case, _ in CASES[:40]]
     for each in exchanges:
         agrees(one, each)
         assert len(one._memory.messages) <= 2
@@ -85,7 +85,7 @@ def test_a_judge_is_full_at_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "MAX_COUNTS", 2)
     one = Judge(Setting())
     assert not one.is_full
-    found = exchange_of(CASES[0].values[0])  # type: ignore[arg-type]
+    found = exchange_of(CASES[0][0])
     for number in range(2):
         list(one.findings(readings(found, one.setting), dict.fromkeys(Carrier, number)))
     assert one.is_full
@@ -182,7 +182,7 @@ def test_properties_that_come_by_the_thousand_are_forgotten(monkeypatch: pytest.
 @pytest.mark.parametrize("profile", EDITIONS)
 def test_judges_who_share_a_memory_say_the_same(profile: str) -> None:
     """One that goes on where another stopped finds and counts what it did, and settles nothing anew."""
-    exchanges = [exchange_of(case.values[0]) for case in CASES if case.values[1] == profile]  # type: ignore[index]
+    exchanges = [exchange_of(case) for case, edition in CASES if edition == profile]
     memory, setting = Memory(), Setting(profile=EDITIONS[profile])
     known = []
     for _ in range(3):

@@ -796,7 +796,10 @@ def crowded(random: Random) -> list[Record]:
     return sorted([*log, *filling], key=lambda each: each.time)
 
 
-@pytest.mark.parametrize("seed", range(400))
+SEEDS = [*range(100), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 400))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_stretch_that_never_ends_is_settled_from_its_beginning(seed: int) -> None:
     """What is yielded before the end of a stretch is what its whole gives, if no copy comes later than the window."""
     random = Random(seed)
@@ -805,7 +808,7 @@ def test_a_stretch_that_never_ends_is_settled_from_its_beginning(seed: int) -> N
     assert Counter(map(repr, few)) == Counter(map(repr, as_defined(pair(log, WINDOW))))
 
 
-@pytest.mark.parametrize("seed", range(400))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_settled_is_judged_without_the_rest(seed: int) -> None:
     """Records that are taken out of a stretch as soon as they are settled, and the rest, give what its whole gives."""
     random = Random(seed)
@@ -852,7 +855,7 @@ def tangled(random: Random) -> list[Record]:
     return sorted(log, key=lambda each: each.time)
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_settled_of_each_key_is_judged_without_the_rest(seed: int) -> None:
     """So it is when ids tie keys to each other: a log that is judged as it comes gives what its whole gives."""
     random = Random(seed)

@@ -517,8 +517,7 @@ def vectors() -> tuple[Judged, ...]:
     """Judge all vectors, each once, and some of them as those of a stack."""
     found: dict[str, tuple[Exchange, Setting]] = {}
     dialects = cycle(each for name, each in PROFILES.items() if name not in EDITIONS)
-    for number, param in enumerate(CASES):
-        case, profile = param.values
+    for number, (case, profile) in enumerate(CASES):
         exchange, setting = exchange_of(case), setting_of(case, profile)
         settings = [setting] if number % 5 else [setting, replace(setting, profile=next(dialects))]
         found.update((repr((exchange, each)), (exchange, each)) for each in settings)
@@ -555,14 +554,14 @@ def assert_same(before: Judged, exchange: Exchange, touched: frozenset[Fact]) ->
         pytest.fail(f"{step.what} of the {step.view} reads one of {sorted(touched)}: {step.found!r}, then {found!r}")
 
 
-SOME: Final = 16
-"""Of how many changes one is made in each vector; it is another one in the next vector."""
-
-
+@pytest.mark.parametrize("some", [32, pytest.param(4, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("fact", Fact, ids=lambda fact: fact.name)
-def test_a_fact_that_is_not_read_changes_nothing_in_vectors(fact: Fact) -> None:
-    """A row that does not read it applies as before, and ends as before, for the same reason."""
-    for known, step in ((vectors(), SOME), (others(), 3)):
+def test_a_fact_that_is_not_read_changes_nothing_in_vectors(fact: Fact, some: int) -> None:
+    """A row that does not read it applies as before, and ends as before, for the same reason.
+
+    Of `some` changes one is made in each vector; it is another one in the next vector.
+    """
+    for known, step in ((vectors(), some), (others(), 3)):
         for number, before in enumerate(known):
             for exchange, touched in changes_of(fact, before.exchange, number, step):
                 assert_same(before, exchange, touched)
@@ -608,7 +607,7 @@ def exchanges(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Exchange:
     return Exchange(id="", pattern=pattern, request=one if is_sent else None, response=None if is_sent else one)
 
 
-KNOWN: Final = [each for each in (setting_of(*case.values) for case in CASES) if each.properties is not None]
+KNOWN: Final = [each for each in (setting_of(*each) for each in CASES) if each.properties is not None]
 NAMES: Final = sorted(PROFILES)
 SETTINGS: Final = st.builds(
     lambda number, profile, strict: replace([Setting(), *KNOWN][number], profile=PROFILES[profile], strict=strict),
@@ -618,9 +617,7 @@ SETTINGS: Final = st.builds(
 )
 
 
-@given(
-    exchanges() | st.sampled_from(CASES).map(lambda case: exchange_of(case.values[0])), SETTINGS, st.sampled_from(Fact)
-)
+@given(exchanges() | st.sampled_from(CASES).map(lambda each: exchange_of(each[0])), SETTINGS, st.sampled_from(Fact))
 def test_a_fact_that_is_not_read_changes_nothing(exchange: Exchange, setting: Setting, fact: Fact) -> None:
     """Neither in messages that nobody would send, nor under the profile of any stack."""
     before = judged(exchange, setting)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from vector_kit import CASES, exchange_of, setting_of
+from vector_kit import exchange_of, of_each_case, setting_of
 
 from brokers.message import DeliveryMode, changed
 from soapjms.protocol.assertions import Setting, Verdict, VerdictOutcome, judge
@@ -20,7 +20,7 @@ NO_WORDS: Final = re.compile(r"\bNone\b|\bTrue\b|\bFalse\b|(?:^|\s)b['\"]|<strin
 """What only a programmer reads: Python's constants, its octets, a file of a parser, enumerations, and milliseconds."""
 
 
-@pytest.mark.parametrize(("case", "profile"), CASES)
+@of_each_case
 def test_reasons_are_sentences(case: dict[str, Any], profile: str) -> None:
     """Of every assertion, whatever is missing or wrong."""
     for verdict in judge(exchange_of(case), setting_of(case, profile)):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from vector_kit import CASES, exchange_of, setting_of
+from vector_kit import CASES, exchange_of, of_each_case, setting_of
 
 from brokers.message import Destination, DestinationKind, Message, MessageType, PropertyType, changed, typed
 from soapjms.protocol.assertions import ASSERTIONS, Reason, Setting, Spot, SpotKind, Verdict, VerdictOutcome, judge
@@ -83,7 +83,7 @@ def value_of(record: Record, spot: Spot) -> object:
     return record.message.properties.value(spot.name)
 
 
-@pytest.mark.parametrize(("case", "profile"), CASES)
+@of_each_case
 def test_every_broken_assertion_has_its_spots(case: dict[str, Any], profile: str) -> None:
     """Each names a place and what is right there; what it marks is in the value."""
     exchange = exchange_of(case)
@@ -98,7 +98,7 @@ def test_every_broken_assertion_has_its_spots(case: dict[str, Any], profile: str
                 assert 0 <= begin <= end <= len(str(value_of(verdict.record, spot)) or "")
 
 
-@pytest.mark.parametrize(("case", "profile"), CASES)
+@of_each_case
 def test_what_is_right_is_accepted(case: dict[str, Any], profile: str) -> None:
     """With the values that the spots name, the assertion no longer complains of them."""
     exchange, setting = exchange_of(case), setting_of(case, profile)
@@ -150,8 +150,7 @@ def test_long_values_are_cut() -> None:
 def test_every_check_has_a_vector_with_spots() -> None:
     """All assertions that are judged were seen broken by these tests."""
     seen = set()
-    for parameters in CASES:
-        case, profile = parameters.values
+    for case, profile in CASES:
         setting = setting_of(case, profile)
         seen |= {each.assertion for each in broken(exchange_of(case), setting)}
         seen |= {row.id for row in ASSERTIONS if setting.profile.assertion_id(row.id) in seen}

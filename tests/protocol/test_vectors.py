@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from vector_kit import BASE, CASES, VECTORS, exchange_of, setting_of, shows
+from vector_kit import BASE, VECTORS, exchange_of, of_each_case, setting_of, shows
 
 from soapjms.protocol.assertions import ASSERTIONS, Assertion, judge
 from soapjms.protocol.exchange import Pattern
@@ -20,7 +20,7 @@ SPECIFIED = [
 ]
 
 
-@pytest.mark.parametrize(("case", "profile"), CASES)
+@of_each_case
 def test_verdicts(case: dict[str, Any], profile: str) -> None:
     """The exchange ends in the verdicts and the subcodes that the vector states."""
     verdicts = list(judge(exchange_of(case), setting_of(case, profile)))
@@ -33,7 +33,7 @@ def test_verdicts(case: dict[str, Any], profile: str) -> None:
     assert list(dict.fromkeys(map(str, own))) == expected["subcodes"]
 
 
-@pytest.mark.parametrize(("case", "profile"), CASES)
+@of_each_case
 def test_live_node(case: dict[str, Any], profile: str) -> None:
     """A live responding node answers the request with the first of the subcodes, or takes it where there is none."""
     exchange = exchange_of(case)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from report_kit import ATTACK
-from vector_kit import CASES, exchange_of, setting_of
+from vector_kit import exchange_of, of_each_case, setting_of
 
 from brokers.message import changed, properties
 from soapjms.protocol.assertions import Judge, Setting, Verdict, VerdictOutcome, judge, readings
@@ -57,7 +57,7 @@ def broken(exchange: Exchange, setting: Setting) -> list[Verdict]:
     return [each for each in judge(exchange, setting) if each.outcome in BROKEN]
 
 
-@pytest.mark.parametrize(("case", "profile"), CASES)
+@of_each_case
 def test_every_broken_assertion_has_differences(case: dict[str, Any], profile: str) -> None:
     """Of a bounded length, without control characters, and equal after a way through JSON."""
     exchange, setting = exchange_of(case), setting_of(case, profile)

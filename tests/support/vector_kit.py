@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -76,15 +76,32 @@ def paired(members: list[dict[str, Any]]) -> Exchange:
     return exchange
 
 
-def cases() -> Iterator[Any]:
-    """Give out every case of every vector, for each profile."""
-    for name, vector in VECTORS.items():
-        for case in vector["cases"]:
-            for profile in EDITIONS:
-                yield pytest.param(case, profile, id=f"{name}: {case['description']} ({profile})")
+def cases_of(vector: str) -> list[tuple[dict[str, Any], str]]:
+    """Return every case of a vector, with each profile."""
+    return [(case, profile) for case in VECTORS[vector]["cases"] for profile in EDITIONS]
 
 
-CASES = list(cases())
+CASES = [each for vector in VECTORS for each in cases_of(vector)]
+
+
+def of_each_case(check: Callable[[dict[str, Any], str], None]) -> Callable[[str], None]:
+    """Make a test for each vector of a check of one case; a failure names the case.
+
+    A test for each case would take longer to collect and report than to run.
+    """
+
+    @pytest.mark.parametrize("vector", VECTORS)
+    def test(vector: str) -> None:
+        for case, profile in cases_of(vector):
+            try:
+                check(case, profile)
+            except BaseException as error:
+                error.add_note(f"{vector}: {case['description']} ({profile})")
+                raise
+
+    test.__doc__ = check.__doc__
+    return test
+
 
 OWNERS = {
     profile.name: Counter(profile.assertion_id(row.id) for row in ASSERTIONS if row.check is not None)
