@@ -13,7 +13,8 @@ server of this machine that uses the same cores, without Spark.
 
 `--traffic healthy` has 0.1 % broken exchanges in place of 2 %; in `diverse` each exchange has the id of a trace among
 its properties, and an attribute in its bodies, that no other has; in `skewed` nine of ten messages are in one queue; in
-`large` each body has a mebibyte, so that `--messages 1000` is enough to see that memory does not grow with bodies.
+`large` each body has a mebibyte, so that `--messages 1000` is enough to see that memory does not grow with bodies; in
+`rotated` the logs are many files of 64 KiB.
 
 `--compare 100000` asserts instead that on a log of so many messages the rows of both engines are the same.
 """
@@ -48,6 +49,7 @@ from bucket_kit import running_bucket  # noqa: E402
 from comparison import Goal, environment, print_goals, row_of, write  # noqa: E402
 from hostile_log import exchange_number, give_attribute, give_body, give_trace, text_of  # noqa: E402
 
+from soapjms.capture.log import DEFAULT_ROTATION_OCTETS  # noqa: E402
 from soapjms.generate import generate  # noqa: E402
 from soapjms.protocol import exchange  # noqa: E402
 from soapjms.protocol.assertions import Judge, Setting, habits, readings  # noqa: E402
@@ -72,12 +74,14 @@ FOLLOWED = {"follow": "local", "follow-spark": "spark"}
 BUCKET = "bucket"
 """The run, without Spark, whose logs are in a bucket."""
 ALL_RUNS = RUNS | {f"{each}-2": (each, 2) for each in (*FOLLOWED, BUCKET)}
-TRAFFIC = {"mixed": 0.02, "healthy": 0.001, "diverse": 0.02, "skewed": 0.02, "large": 0.02}
+TRAFFIC = {"mixed": 0.02, "healthy": 0.001, "diverse": 0.02, "skewed": 0.02, "large": 0.02, "rotated": 0.02}
 """Kinds of traffic, with the share of broken exchanges."""
 SKEW = 0.9
 """The share of one queue in skewed traffic."""
+ROTATION_OCTETS = 1 << 16
+"""The size of a file of rotated logs."""
 RATE = "messages/s"
-SHARES = {"healthy": 1.5, "diverse": 0.6, "skewed": 1 / 1.3, "jsonl": 0.5}
+SHARES = {"healthy": 1.5, "diverse": 0.6, "skewed": 1 / 1.3, "rotated": 0.5, "jsonl": 0.5}
 """Factor of the goal for a kind of traffic or a form, compared with mixed traffic in Parquet."""
 MIB = 1 << 20
 Change: TypeAlias = Callable[[dict[str, Any], dict[str, int]], dict[str, Any]]
@@ -95,7 +99,8 @@ def logs_of(folder: Path, messages: int, form: str, traffic: str = "mixed") -> P
                 change_logs(logs_of(folder, messages, "jsonl"), made / "logs", form, CHANGES[traffic])
             else:
                 skew = SKEW if traffic == "skewed" else 0.0
-                generate(made, messages, form=form, skew=skew, broken=TRAFFIC[traffic])
+                size = ROTATION_OCTETS if traffic == "rotated" else DEFAULT_ROTATION_OCTETS
+                generate(made, messages, form=form, skew=skew, broken=TRAFFIC[traffic], rotation=size)
             made.rename(folder / name)
     return folder / name / "logs"
 

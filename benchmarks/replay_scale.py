@@ -31,7 +31,7 @@ from soapjms.protocol.assertions import Setting  # noqa: E402
 from soapjms.protocol.senders import Senders  # noqa: E402
 from soapjms.replay import facts, plan, spark_logs, spark_plan  # noqa: E402
 from soapjms.replay.column_store import ColumnStore  # noqa: E402
-from soapjms.replay.inputs import LogFile, LogForm, RejectedRow, expand, split_size, splits, whole  # noqa: E402
+from soapjms.replay.inputs import LogFile, LogForm, expand, split_size, splits, whole  # noqa: E402
 from soapjms.replay.terms import ReplayTerms  # noqa: E402
 
 MIB = 1 << 20
@@ -62,10 +62,9 @@ def sample(messages: int) -> Sample:
         with closing(ColumnStore(Path(folder, "store"))) as store:
             reader = facts.FactReader(TERMS, store)
             logs = expand([Path(folder, "made", "logs")]).logs
-            for part, log in enumerate(logs):
-                for found in reader.read(part, whole(log)):
-                    assert not isinstance(found, RejectedRow)
-                    tables.append(found)
+            for found in reader.read(facts.GivenPart(part, whole(log)) for part, log in enumerate(logs)):
+                assert isinstance(found, pa.Table)
+                tables.append(found)
         facts_found = pa.concat_tables(tables)
         return Sample(messages, facts_found.num_rows, sum(log.size for log in logs), facts_found)
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import chain
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -340,12 +340,31 @@ UNPLAIN: Final = "SELECT row FROM seen WHERE NOT is_plain"
 
 Document: TypeAlias = tuple[str | None, bool | None]
 
+PartTold: TypeAlias = tuple[int, RejectedRow | int]
+"""The number of a part, and what is no record in it, or its number of lines."""
+
+
+class GivenPart(NamedTuple):
+    """A part of a log that is to be read.
+
+    Attributes:
+        number: its number among all parts.
+        split: the part.
+        stream: its octets, if the log is not a file on this machine.
+    """
+
+    number: int
+    split: Split
+    stream: BinaryIO | None = None
+
 
 class FactReader:
     """Reads the facts of records. Not thread-safe.
 
+    The facts of small parts are found together, as statements have their price however few rows they are for.
+
     Attributes:
-        shown: how many records show each edition, if the profile is open.
+        shown: how many records of the last reading show each edition, if the profile is open.
 
     Args:
         terms: how to judge.
@@ -354,8 +373,7 @@ class FactReader:
 
     def __init__(self, terms: ReplayTerms, store: ColumnStore) -> None:
         self.shown = Counter[str]()
-        self._is_lost = False
-        self._ends = LineEnds()
+        self._logs: dict[int, str] = {}  # the names of the logs, by part
         self._terms = terms
         self._store = store
         self._kinds = MAX_KINDS
@@ -365,46 +383,43 @@ class FactReader:
         self._unpack = Unpacker()
 
     def read(
-        self,
-        part: int,
-        split: Split,
-        stream: BinaryIO | None = None,
-        keep: Callable[[pa.Table], object] | None = None,
-    ) -> Iterator[pa.Table | RejectedRow]:
-        """Yield the facts of the records of one part of a log as tables of `FACTS`, and what is no record.
+        self, parts: Iterable[GivenPart], keep: Callable[[pa.Table], object] | None = None
+    ) -> Iterator[pa.Table | PartTold]:
+        """Yield the facts of the records of parts of logs as tables of `FACTS`, and what is no record.
+
+        The number of lines follows each part whose lines are counted anew, unless its rows are kept.
 
         Args:
-            part: its number among all parts.
-            split: the part.
-            stream: its octets, if the log is not a file on this machine.
+            parts: the parts.
             keep: called with all rows that may be records: their numbers, and `COLUMNS`.
-        """
-        self._is_lost, self._ends = False, LineEnds()
-        waiting, name = WaitingRows(READ_OCTETS), split.log.name
-        for batch in read_columns(split, stream, self._ends):
-            if isinstance(batch, RejectedRow):
-                self._is_lost = self._is_lost or batch.line is None
-                yield batch
-                continue
-            if keep is not None and batch.num_rows:
-                keep(_numbered(batch, part))
-            usual, large = _by_size(batch)
-            if large.num_rows:
-                yield from self._read_by_python(_numbered(large, part), name)
-            for rows in waiting.add(usual):
-                yield from self._read_facts(_numbered(rows, part), name)
-        for rows in waiting.rest():
-            yield from self._read_facts(_numbered(rows, part), name)
-
-    def line_ends(self, split: Split) -> int:
-        """Return how many lines end in the part that was read last.
 
         Raises:
-            NoInputError: it was not read to its end, and can no longer be read.
+            NoInputError: a part was not read to its end, and can no longer be read.
         """
-        return count_lines(split, was_read=not self._is_lost) if self._ends.number is None else self._ends.number
+        self.shown.clear()
+        self._logs.clear()
+        waiting = WaitingRows(READ_OCTETS)
+        for part, split, stream in parts:
+            self._logs[part] = split.log.name
+            is_lost, ends = False, LineEnds()
+            for batch in read_columns(split, stream, ends):
+                if isinstance(batch, RejectedRow):
+                    is_lost = is_lost or batch.line is None
+                    yield part, batch
+                    continue
+                if keep is not None and batch.num_rows:
+                    keep(_numbered(batch, part))
+                usual, large = _by_size(batch)
+                if large.num_rows:
+                    yield from self._read_by_python(_numbered(large, part))
+                for rows in waiting.add(_numbered(usual, part)):
+                    yield from self._read_facts(rows)
+            if split.is_counted_anew and keep is None:
+                yield part, count_lines(split, was_read=not is_lost) if ends.number is None else ends.number
+        for rows in waiting.rest():
+            yield from self._read_facts(rows)
 
-    def _read_facts(self, given: pa.Table, name: str) -> Iterator[pa.Table | RejectedRow]:
+    def _read_facts(self, given: pa.Table) -> Iterator[pa.Table | PartTold]:
         store, terms = self._store, self._terms
         store.lend("given", given)
         self._store_kinds()
@@ -419,15 +434,16 @@ class FactReader:
                 self._see_edition(row.record)
         unplain = store.fetch(UNPLAIN)
         if unplain:
-            yield from self._read_by_python(_taken(given, unplain), name)
+            yield from self._read_by_python(_taken(given, unplain))
 
-    def _read_by_python(self, given: pa.Table, name: str) -> Iterator[pa.Table | RejectedRow]:
+    def _read_by_python(self, given: pa.Table) -> Iterator[pa.Table | PartTold]:
         """Read rows one by one."""
         rows: list[tuple[Any, ...]] = []
         numbers, lines = given.column("row").to_pylist(), given.column("line").to_pylist()
         for number, line, row in zip(numbers, lines, self._records(given), strict=True):
             if isinstance(row, RefusedRow):
-                yield RejectedRow(name, line, *row)
+                part = part_of(number)
+                yield part, RejectedRow(self._logs[part], line, *row)
                 continue
             key, by_alias, announces = row.keys
             found = number, _short(key), by_alias, _short(announces), False, row.record.time
@@ -537,9 +553,9 @@ def line_of(number: int) -> int:
     return number & ((1 << LINE_BITS) - 1)
 
 
-def _numbered(rows: pa.RecordBatch | pa.Table, part: int) -> pa.Table:
+def _numbered(rows: pa.RecordBatch, part: int) -> pa.Table:
     """Return rows with their numbers."""
-    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    table = pa.Table.from_batches([rows])
     return table.add_column(0, "row", pc.add(table.column("line"), part << LINE_BITS))
 
 

@@ -527,6 +527,26 @@ def splits(logs: Sequence[LogFile], size: int) -> list[Split]:
     return parts
 
 
+GATHERED_PARTS: Final = 256
+"""Maximum number of small parts that are read together."""
+
+
+def small_together(parts: Sequence[Split]) -> list[range]:
+    """Return the numbers of the parts that are read together: small ones that follow each other.
+
+    Reading has its price however little it reads. A part whose lines are counted anew stays by itself.
+    """
+    groups: list[range] = []
+    octets = start = 0
+    for number, part in enumerate(parts):
+        size = MIN_SPLIT_OCTETS if part.is_counted_anew else part.octets
+        if number > start and (octets + size > MIN_SPLIT_OCTETS or number - start == GATHERED_PARTS):
+            groups.append(range(start, number))
+            octets, start = 0, number
+        octets += size
+    return [*groups, range(start, len(parts))] if parts else []
+
+
 def whole(log: LogFile) -> Split:
     """Return a whole log as one part."""
     return Split(log, 0, None, octets=_octets(log))

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from soapjms.progress import Phase
 from soapjms.replay.column_store import ColumnStore, WaitingRows, cores, failures_told, memory_of_run
-from soapjms.replay.facts import FACTS, line_of, part_of
-from soapjms.replay.inputs import RejectedRow, octets_of, split_size, splits
+from soapjms.replay.facts import FACTS, GivenPart, line_of, part_of
+from soapjms.replay.inputs import RejectedRow, octets_of, small_together, split_size, splits
 from soapjms.replay.processes import Processes
 from soapjms.replay.stored_facts import StoredFacts
 from soapjms.replay.summary import RunTally, note_files
@@ -28,7 +28,7 @@ from soapjms.replay.tasks import (
     PartLines,
     fetch,
     forget_reader,
-    read_part,
+    read_parts,
     taken_rows,
     write_rejected,
 )
@@ -108,23 +108,26 @@ class LocalRun:
         logs = self._job.logs
         octets, total = 0, sum(part.octets for part in self._parts) if len(self._parts) > 1 else None
         records = lines = 0
-        lost = set[str]()
-        task = partial(read_part, folder=self._folder, terms=self._terms)
+        lost = set[tuple[str, str]]()
+        groups = [[GivenPart(number, self._parts[number]) for number in each] for each in small_together(self._parts)]
+        task = partial(read_parts, folder=self._folder, terms=self._terms)
         self._progress(Phase(_reading(logs[0].name, 0, len(logs)), octets, total))
         with pa.ipc.new_file(self._facts, FACTS) as facts:
             waiting = WaitingRows()  # as each batch of the file needs some memory, however few rows it has
-            for split, found in zip(self._parts, self._processes.map(task, enumerate(self._parts)), strict=True):
+            for group, found in zip(groups, self._processes.map(task, groups), strict=True):
                 for batch in taken_rows([found.facts], FACTS).to_batches():
                     for some in waiting.add(batch):
                         facts.write_table(some.combine_chunks())
-                lines, lost = (lines, lost) if split.start else (0, set[str]())
+                split = group[-1].split
+                lines = lines if split.start else 0
                 for refused in found.take_refused(lines):
-                    if refused.line is not None or refused.reason not in lost:  # a log that is gone is so for each part
+                    why = refused.file, refused.reason
+                    if refused.line is not None or why not in lost:  # a log that is gone is so for each part
                         yield refused
                     if refused.line is None:
-                        lost.add(refused.reason)
+                        lost.add(why)
                 lines += found.lines
-                records, octets = records + found.records, octets + split.octets
+                records, octets = records + found.records, octets + sum(each.split.octets for each in group)
                 for edition, number in found.shown.items():
                     tally.count(SHOWN, edition, by=number)
                 what = _reading(split.log.name, split.log.number, len(logs))

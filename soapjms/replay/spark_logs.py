@@ -25,7 +25,7 @@ from soapjms.replay import hadoop
 from soapjms.replay.buckets import BUCKETED
 from soapjms.replay.column_store import WaitingRows
 from soapjms.replay.errors import NoInputError
-from soapjms.replay.facts import LINE_BITS, READ_OCTETS, FactReader, line_of, part_of
+from soapjms.replay.facts import LINE_BITS, READ_OCTETS, FactReader, GivenPart, line_of, part_of
 from soapjms.replay.flat_records import pack
 from soapjms.replay.inputs import (
     SPLIT_OCTETS,
@@ -261,7 +261,7 @@ def rows_of_parts(parts: Iterable[Split]) -> list[tuple[int, bytes]]:
 
 
 def _read(batches: Batches, terms: TaskTerms) -> Batches:
-    parts = (GivenPart(part, pickle.loads(split)) for part, split in rows_of(batches))  # noqa: S301  # the driver made it
+    parts = (TaskPart(part, pickle.loads(split)) for part, split in rows_of(batches))  # noqa: S301  # the driver made it
     return _reader(pickle.dumps(terms)).read(parts)
 
 
@@ -317,7 +317,7 @@ def sent(rows: DataFrame, made: DataFrame) -> DataFrame:
 
 def _read_whole(batches: Batches, terms: TaskTerms) -> Batches:
     parts = (
-        GivenPart(
+        TaskPart(
             part,
             hadoop.split_of(pickle.loads(log), octets),  # noqa: S301  # see above
             BytesIO(octets),
@@ -385,7 +385,7 @@ def _read_blocks(batches: Batches, logs: LogsOfParts, terms: TaskTerms) -> Batch
     return _reader(pickle.dumps(terms)).read(_blocks(batches, logs))
 
 
-def _blocks(batches: Batches, logs: LogsOfParts) -> Iterator[GivenPart]:
+def _blocks(batches: Batches, logs: LogsOfParts) -> Iterator[TaskPart]:
     for part, lines in groupby(rows_of(batches), key=lambda each: part_of(each[0])):
         name = logs.value[part].name
         # The block begins with a line of its own, as only the beginning of a log may have a byte order mark.
@@ -396,7 +396,7 @@ def _blocks(batches: Batches, logs: LogsOfParts) -> Iterator[GivenPart]:
             octets += line
             octets += b"\n"
         split = whole(logs.value[part]._replace(size=len(octets)))._replace(first_line=0)
-        yield GivenPart(part, split, BytesIO(octets), {"lines": number, "octets": len(octets) - 1})
+        yield TaskPart(part, split, BytesIO(octets), {"lines": number, "octets": len(octets) - 1})
 
 
 def _fetched_lines(batches: Batches, logs: LogsOfParts) -> Iterator[tuple[Any, ...]]:
@@ -408,7 +408,7 @@ def _fetched_lines(batches: Batches, logs: LogsOfParts) -> Iterator[tuple[Any, .
 # Inside the tasks
 
 
-class GivenPart(NamedTuple):
+class TaskPart(NamedTuple):
     """A part of the logs that a task reads.
 
     Attributes:
@@ -437,34 +437,21 @@ class TaskReader:
         self._reader = FactReader(terms, self._store)
         self._buckets = buckets
 
-    def read(self, parts: Iterable[GivenPart]) -> Batches:
+    def read(self, parts: Iterable[TaskPart]) -> Batches:
         """Read parts of logs; yield rows of `STAGED`, with facts of several parts together if they are small."""
-        waiting = WaitingRows(READ_OCTETS)
-        for part in parts:
-            for found in self._read_part(part):
-                if not isinstance(found, pa.Table):
-                    yield found
-                    continue
+        waiting, told = WaitingRows(READ_OCTETS), list[pa.RecordBatch]()
+        for found in self._reader.read(_readable(parts, told)):
+            yield from _taken(told)
+            if isinstance(found, pa.Table):
                 for facts in waiting.add(found):
                     yield from self._sent(facts)
+            else:
+                yield _told(*found)
+        yield from _taken(told)
+        for edition, records in self._reader.shown.items():
+            yield _told(0, {"edition": edition, "records": records})  # of whichever part
         for facts in waiting.rest():
             yield from self._sent(facts)
-
-    def _read_part(self, given: GivenPart) -> Iterator[pa.Table | pa.RecordBatch]:
-        """Yield facts, and what is told."""
-        part, split, stream, told = given
-        if told is not None:
-            yield _told(part, told)
-        if isinstance(split, RejectedRow):
-            yield _told(part, split._asdict())
-            return
-        self._reader.shown.clear()
-        for found in self._reader.read(part, split, stream):
-            yield _told(part, found._asdict()) if isinstance(found, RejectedRow) else found
-        for edition, records in self._reader.shown.items():
-            yield _told(part, {"edition": edition, "records": records})
-        if split.is_counted_anew:
-            yield _told(part, {"lines": self._reader.line_ends(split)})
 
     def _sent(self, facts: pa.Table) -> Batches:
         self._store.lend("facts", facts)
@@ -473,7 +460,26 @@ class TaskReader:
             yield from to_batches(((*row, None, None) for row in rows), STAGED)
 
 
-def _told(part: int, members: Mapping[str, Any]) -> pa.RecordBatch:
+def _readable(parts: Iterable[TaskPart], told: list[pa.RecordBatch]) -> Iterator[GivenPart]:
+    """Yield the parts that can be read; add what else is told to a list."""
+    for part, split, stream, known in parts:
+        if known is not None:
+            told.append(_told(part, known))
+        if isinstance(split, RejectedRow):
+            told.append(_told(part, split))
+        else:
+            yield GivenPart(part, split, stream)
+
+
+def _taken(told: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    taken = told.copy()
+    told.clear()
+    return taken
+
+
+def _told(part: int, what: RejectedRow | int | Mapping[str, Any]) -> pa.RecordBatch:
+    """Return what is told of a part: what is no record, its number of lines, or members of `TOLD`."""
+    members = what._asdict() if isinstance(what, RejectedRow) else {"lines": what} if isinstance(what, int) else what
     return pa.RecordBatch.from_pylist([{"part": part, "told": members}], STAGED)
 
 

@@ -133,8 +133,8 @@ class StoredFacts:
         """
         self._store.define("wanted", query)
         self._store.create("fetched", FETCHED)
-        for found in self._fetch(number for (number,) in self._store.rows("SELECT row FROM wanted ORDER BY row")):
-            self._store.insert("fetched", found)
+        numbers = (number for (number,) in self._store.rows("SELECT row FROM wanted ORDER BY row"))
+        self._store.insert_batches("fetched", self._fetch(numbers))
         ((total,),) = self._store.rows(plan.number_of("FROM fetched"))
         try:
             yield (Location(*row) for row in self._store.rows(IN_ORDER)), total

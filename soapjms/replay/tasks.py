@@ -1,4 +1,4 @@
-"""The tasks of the engine without Spark, and of following logs: to read a part of a log, to read some of its records
+"""The tasks of the engine without Spark, and of following logs: to read parts of logs, to read some of their records
 again, to judge.
 
 Each may run in a process of its own. So what may be large passes through files, in a folder that is given.
@@ -24,7 +24,7 @@ from pyarrow import parquet
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.contents import CONTENTS, contents_of
 from soapjms.replay.counts import packed_counts
-from soapjms.replay.facts import FACTS, LINE_BITS, FactReader
+from soapjms.replay.facts import FACTS, LINE_BITS, FactReader, GivenPart
 from soapjms.replay.flat_records import FlatRecord, flat_of, pack
 from soapjms.replay.inputs import RejectedRow, Split
 from soapjms.replay.output import PART, Rows
@@ -41,17 +41,17 @@ MAPPED_OCTETS: Final = 1 << 20
 """Size of a file above which it is mapped into memory: a process can map some ten thousand only."""
 
 
-class PartFound(NamedTuple):
-    """What a part of a log holds.
+class PartsFound(NamedTuple):
+    """What parts of logs hold that were read together.
 
     Attributes:
-        facts: the file of its facts, Arrow's IPC format.
-        records: their number.
+        facts: the file of their facts, Arrow's IPC format.
+        records: the number of these.
         rejected: the file of what is no record, as rejected/ has it, with lines counted from the start of the part.
-        refused: their number.
+        refused: the number of these.
         shown: how many records show each edition.
-        lines: its number of lines if they are counted anew, else 0.
-        contents: the file of its rows, of `CONTENTS`, among them all records, if they were wanted.
+        lines: the number of lines of a part whose lines are counted anew, else 0.
+        contents: the file of their rows, of `CONTENTS`, among them all records, if they were wanted.
     """
 
     facts: Path
@@ -63,7 +63,7 @@ class PartFound(NamedTuple):
     contents: Path
 
     def take_refused(self, before: int = 0) -> Iterator[RejectedRow]:
-        """Yield what is no record, whose file is deleted; `before` lines come before the part in its log."""
+        """Yield what is no record, whose file is deleted; `before` lines come before a part in its log."""
         if self.refused:
             with closing(parquet.ParquetFile(self.rejected)) as file:
                 for batch in file.iter_batches(REFUSED_ROWS):  # few, as each may be large
@@ -120,20 +120,18 @@ def forget_reader() -> None:
     _reader.cache_clear()
 
 
-def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, keeps: Path | None = None) -> PartFound:
-    """Read a part of a log.
+def read_parts(given: Iterable[GivenPart], folder: Path, terms: ReplayTerms, keeps: Path | None = None) -> PartsFound:
+    """Read parts of logs.
 
     Args:
-        given: the number of the part among all parts, and the part.
+        given: the parts; only one if its lines are counted anew.
         folder: for what is found.
         terms: how to judge.
-        keeps: a folder for large records, if the contents of the part are wanted; its lines are numbered then.
+        keeps: a folder for large records, if the contents are wanted; lines are numbered then.
     """
-    part, split = given
     reader = _reader(pickle.dumps(terms), folder)
-    reader.shown.clear()
     facts, rejected, contents = (folder / f"{name}-{uuid4().hex}" for name in ("facts", "rejected", "contents"))
-    records = refused = 0
+    records = refused = lines = 0
     with ExitStack() as files:
         sink = files.enter_context(pa.ipc.new_file(str(facts), FACTS))
         rows = files.enter_context(Rows(rejected, REJECTED))
@@ -141,15 +139,16 @@ def read_part(given: tuple[int, Split], folder: Path, terms: ReplayTerms, keeps:
         if keeps is not None:
             kept = files.enter_context(pa.ipc.new_file(str(contents), CONTENTS))
             keep = partial(_keep, folder=keeps, kept=kept)
-        for found in reader.read(part, split, keep=keep):
-            if isinstance(found, RejectedRow):
-                rows.write(found)
-                refused += 1
-            else:
+        for found in reader.read(given, keep):
+            if isinstance(found, pa.Table):
                 sink.write_table(found)
                 records += found.num_rows
-    lines = reader.line_ends(split) if split.is_counted_anew and keeps is None else 0
-    return PartFound(facts, records, rejected, refused, reader.shown.copy(), lines, contents)
+            elif isinstance(told := found[1], RejectedRow):
+                rows.write(told)
+                refused += 1
+            else:
+                lines = told
+    return PartsFound(facts, records, rejected, refused, reader.shown.copy(), lines, contents)
 
 
 def _keep(given: pa.Table, folder: Path, kept: pa.RecordBatchFileWriter) -> None:

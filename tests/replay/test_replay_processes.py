@@ -27,6 +27,7 @@ from soapjms.generate import generate
 from soapjms.protocol.record import from_json
 from soapjms.replay import ProcessLostError, StoreFailedError, column_store, inputs, local, replay, stored_facts
 from soapjms.replay.column_store import ColumnStore, failures_told
+from soapjms.replay.inputs import LogFile, LogForm, Split, small_together
 from soapjms.replay.parquet import RECORDS, to_row
 from soapjms.replay.processes import Processes
 
@@ -51,16 +52,16 @@ def replay_in_processes(logs: Path | list[Path], out: Path, engine: str, monkeyp
 
 def made_logs(folder: Path) -> list[Path]:
     """Write logs in all forms: of generated and of hostile messages, with what is no record among them."""
-    generate(folder / "made", 600)
+    generate(folder / "made", 400)
     lines = [line for log in sorted((folder / "made/logs").iterdir()) for line in log.read_text("utf-8").splitlines()]
     plain, zipped, columns = (folder / name for name in ("plain.jsonl", "zipped.jsonl.gz", "columns.parquet"))
     third = len(lines) // 3
-    noisy = [each for number, line in enumerate(lines[:third]) for each in [line, *["no record"] * (number % 50 == 7)]]
+    noisy = [each for number, line in enumerate(lines[:third]) for each in [line, *["no record"] * (number % 30 == 7)]]
     plain.write_text("\n".join(noisy) + "\n", "utf-8")
     zipped.write_bytes(gzip.compress("\n".join(lines[third : 2 * third]).encode()))
     records = [to_row(from_json(line)) for line in lines[2 * third :]]
     pq.write_table(pa.Table.from_pylist(records, RECORDS), columns, row_group_size=100)
-    write_hostile_log(folder / "hostile.jsonl", 3, 1500)
+    write_hostile_log(folder / "hostile.jsonl", 3, 900)
     return [plain, zipped, columns, folder / "hostile.jsonl", *bad_logs(folder), CXF]
 
 
@@ -76,7 +77,7 @@ def test_the_same_results(tmp_path: Path, engine: str, monkeypatch: pytest.Monke
     written = (tmp_path / "plain.jsonl").read_text("utf-8").splitlines()
     assert {each["line"] for each in refused} == {at for at, line in enumerate(written, 1) if line == "no record"}
     assert len(refused) > 5
-    assert summary(tmp_path / "several")["messages"] > 1000
+    assert summary(tmp_path / "several")["messages"] > 600
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -98,6 +99,52 @@ def test_a_damaged_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (refused,) = rows(tmp_path / "one", "rejected")
     assert refused["reason"].startswith("rows 301 to 400 cannot be read: ")
     assert summary(tmp_path / "one")["records"] == about.num_rows - 100
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_small_logs_are_read_together(tmp_path: Path, processes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As each by itself: what is no record has its own file and line, in each form of a log."""
+    monkeypatch.setattr(inputs, "GATHERED_PARTS", 7)
+    logs = tmp_path / "logs"
+    generate(tmp_path / "made", 300)
+    (made,) = (tmp_path / "made/logs").iterdir()
+    lines = made.read_text("utf-8").splitlines()
+    logs.mkdir()
+    for number in range(len(lines) // 15):
+        some, name = lines[15 * number : 15 * number + 15], logs / f"{number}"
+        if number % 3:
+            rows_of_some = [to_row(from_json(line)) | {"v": 2 if at == 4 else 1} for at, line in enumerate(some)]
+            pq.write_table(pa.Table.from_pylist(rows_of_some, RECORDS), name.with_suffix(".parquet"))
+        elif number % 2:
+            name.with_suffix(".jsonl.gz").write_bytes(gzip.compress("\n".join(["no record", *some]).encode()))
+        else:
+            name.with_suffix(".jsonl").write_text("\n".join([*some, "no record"]), "utf-8")
+    replay(logs, tmp_path / "one", engine="exact")
+    if processes:
+        replay_in_processes(logs, tmp_path / "several", "local", monkeypatch)
+    else:
+        replay(logs, tmp_path / "several", engine="local")
+    assert_same_reports(tmp_path / "one", tmp_path / "several")
+    places = {(Path(each["file"]).name, each["line"]) for each in rows(tmp_path / "several", "rejected")}
+    assert len(places) == len(list(logs.iterdir())) > 20
+    assert {line for name, line in places if name.endswith("parquet")} == {5}
+    assert {line for name, line in places if name.endswith("gz")} == {1}
+
+
+def test_which_parts_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones, up to a number and a size; one whose lines are counted anew stays by itself."""
+    monkeypatch.setattr(inputs, "GATHERED_PARTS", 3)
+    monkeypatch.setattr(inputs, "MIN_SPLIT_OCTETS", 100)
+    log = LogFile(0, "a.jsonl", "a.jsonl", 1, LogForm.LINES)
+
+    def together(*octets: int) -> list[range]:
+        return small_together([Split(log, 0, None if each else 9, octets=each) for each in octets])
+
+    assert together() == []
+    assert together(10, 10, 10, 10) == [range(3), range(3, 4)]
+    assert together(60, 40, 10) == [range(2), range(2, 3)]
+    assert together(500, 10, 10) == [range(1), range(1, 3)]
+    assert together(10, 0, 10, 10) == [range(1), range(1, 2), range(2, 4)]
 
 
 def test_more_logs_than_files_may_be_open(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from soapjms.protocol.exchange import settled
 from soapjms.protocol.record import Record, format_time, parse_time, to_octets
 from soapjms.replay.column_store import ColumnStore
 from soapjms.replay.contents import CONTENTS, records_of
-from soapjms.replay.facts import FACTS, MAX_PYTHON_ROWS
+from soapjms.replay.facts import FACTS, MAX_PYTHON_ROWS, GivenPart
 from soapjms.replay.flat_records import EPOCH, Unpacker, microseconds
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
 from soapjms.replay.follower.held_records import HELD, MEMORY_LIMIT, ROWS
@@ -36,7 +36,7 @@ from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import TIMESTAMP
 from soapjms.replay.stored_facts import StoredFacts, Tasks
 from soapjms.replay.summary import LATE_SHOWN, MARKED, RunTally
-from soapjms.replay.tasks import PartFound, forget_reader, read_part, taken_rows, write_records, write_rejected
+from soapjms.replay.tasks import PartsFound, forget_reader, read_parts, taken_rows, write_records, write_rejected
 from soapjms.replay.terms import LateRecord, ReplayTerms
 
 LATE: Final = pa.schema([("file", pa.string()), ("line", pa.int64()), ("time", TIMESTAMP), ("raw", pa.string())])
@@ -137,8 +137,8 @@ class FollowSteps:
         splits = [split_of(chunk) for chunk in chunks]
         parts = [each for each in splits if not isinstance(each, RejectedRow)]
         free = filterfalse(self._held.parts().__contains__, count())
-        read = partial(read_part, folder=self._folder, terms=self._terms, keeps=self._held.large)
-        found = [*self._tasks.map(read, zip(free, parts, strict=False))]
+        read = partial(read_parts, folder=self._folder, terms=self._terms, keeps=self._held.large)
+        found = [*self._tasks.map(read, ([GivenPart(*each)] for each in zip(free, parts, strict=False)))]
         refused = [each for each in splits if isinstance(each, RejectedRow)]
         refused_lines = chain.from_iterable(each.take_refused() for each in found)
         rejected, rejects = write_rejected(chain(refused, refused_lines), folder / "rejected")
@@ -235,7 +235,7 @@ class FollowSteps:
             yield write_records(self._folder, number, records_of(batch, self._held.large), *where)
 
 
-def _contents(found: PartFound, name: str) -> pa.Table:
+def _contents(found: PartsFound, name: str) -> pa.Table:
     """Return the contents of a part of a log, rows of `HELD`."""
     rows = taken_rows([found.contents], CONTENTS)
     return rows.append_column("log", pa.repeat(pa.scalar(name, pa.string()), rows.num_rows))
