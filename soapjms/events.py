@@ -191,6 +191,14 @@ DISPATCHER_WITHOUT_LOOP: Final = LogEvent(
     "the program's event loop has ended: no more requests are taken from %(destination)s",
     "The dispatcher was not closed before; `async with` does it. The broker delivers its open requests again.",
 )
+DISPATCHER_SHUTDOWN: Final = LogEvent(
+    "dispatcher.shutdown",
+    "soapjms.dispatcher",
+    ERROR,
+    "the program is ending: no more requests are taken from %(destination)s",
+    "The dispatcher was not closed before; `with` does it. A function failed, as Python's executors take no more work; "
+    "the broker delivers its request again.",
+)
 DISPATCHER_LOST: Final = LogEvent(
     "dispatcher.lost",
     "soapjms.dispatcher",

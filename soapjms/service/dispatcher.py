@@ -284,6 +284,7 @@ class Dispatcher:
         if missing := self._service.missing:
             events.SERVICE_INCOMPLETE.log(self.destination, ", ".join(missing))
         self._worker.tasks = tasks
+        self._worker.on_shutdown = self._close_at_shutdown
         self._committer.start()
         try:
             self._connection.watch(self._on_state)
@@ -388,6 +389,11 @@ class Dispatcher:
             if self._own_store is not None:
                 self._own_store.close()
         return self._under_way.wait(0)
+
+    def _close_at_shutdown(self) -> None:
+        """Close, on another thread, as the interpreter is shutting down: functions fail that would not otherwise."""
+        events.DISPATCHER_SHUTDOWN.log(self.destination)
+        Thread(target=self.close, name="soapjms-leaving", daemon=True).start()
 
     def _leave(self) -> None:
         """Unsubscribe, each worker once it has no open request."""

@@ -124,10 +124,23 @@ class OwnLoop(LoopTasks):
 
     def __init__(self) -> None:
         super().__init__(asyncio.new_event_loop())
-        end = self._loop.create_future()
+        self._end = end = self._loop.create_future()
         thread = Thread(target=_serve, args=[self._loop, end], name="soapjms-loop", daemon=True)
         thread.start()
         weakref.finalize(self, _end, self._loop, end, thread)
+
+    def run(self, awaitable: Awaitable[Any], seconds: float | None) -> Any:
+        """Await an awaitable; see `LoopTasks.run`.
+
+        Raises:
+            RuntimeError: it was cancelled because the interpreter is shutting down, which ends the loop.
+        """
+        try:
+            return super().run(awaitable, seconds)
+        except asyncio.CancelledError:
+            if self._end.done():
+                raise RuntimeError("async functions are cancelled at interpreter shutdown") from None
+            raise
 
 
 def _serve(loop: asyncio.AbstractEventLoop, end: asyncio.Future[None]) -> None:

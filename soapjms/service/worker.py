@@ -85,9 +85,11 @@ class Worker:
     Attributes:
         closing: set when all waiting must end.
         tasks: runs `async` functions; None for the loops of the services.
+        on_shutdown: called when a function failed because the interpreter is shutting down.
     """
 
     tasks: LoopTasks | None = None
+    on_shutdown: Callable[[], object]
 
     def __init__(
         self,
@@ -384,6 +386,7 @@ class Worker:
         found.claim.roll_back()
         if isinstance(failure, StoreError):
             self._note_store_error(failure)
+        if isinstance(failure, StoreError) or self._is_of_shutdown(failure):
             work.start_over(self._setting)
             return False
         if work.observed is not None:
@@ -475,7 +478,9 @@ class Worker:
         return False
 
     def _fail(self, work: Work, claim: Claim, failure: BaseException) -> bool:
-        """Apply the policy to a function that failed."""
+        """Apply the policy to a function that failed; leave its request to the broker if the program is ending."""
+        if self._is_of_shutdown(failure):
+            return _withdraw(work, claim, self._setting)
         if work.observed is not None:
             work.observed.failed(failure)
         tries, policy = max(work.tries, claim.failures + 1), work.match.policy
@@ -488,6 +493,18 @@ class Worker:
         if policy.then == FailureRule.DEAD_LETTER or work.accepted.one_way:
             return _bury(work, claim, f"its function failed {tries} times, at last with {failure!r}")
         return _finish(work, claim, work.fault(None))
+
+    def _is_of_shutdown(self, failure: BaseException | None) -> bool:
+        """Say whether a function failed because Python's executors take no work while it shuts down; end waits then.
+
+        The state of the interpreter does not say that: other threads may run long after the main thread has ended.
+        """
+        causes = () if failure is None else (failure, failure.__cause__, failure.__context__)
+        if any(isinstance(each, RuntimeError) and "interpreter shutdown" in str(each) for each in causes):
+            self.closing.set()
+            self.on_shutdown()
+            return True
+        return False
 
     def _request(self, work: Work, claim: Claim, stored: StoredAnswer | None = None) -> Request:
         told = work.delivery.delivery_count

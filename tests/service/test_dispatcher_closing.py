@@ -1,13 +1,16 @@
-"""How a dispatcher starts and ends: what is under way is finished, what is not goes back."""
+"""How a dispatcher starts and ends: what is under way is finished, the rest goes back, even if the program ends."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 from threading import enumerate as enumerate_threads
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from calling_kit import (
@@ -25,6 +28,7 @@ from calling_kit import (
     greeter,
     text_of,
 )
+from places import ROOT, SUPPORT
 
 from brokers import BrokerError, ClosedError, Connection, ConnectionState, Delivery
 from brokers.embedded import Broker
@@ -67,6 +71,77 @@ class TestBesideAnother(OnEachBroker):
                 closing.join(PATIENCE)
                 assert text_of(slow.result(PATIENCE)) == "done"
                 assert dispatcher.counts["answered"] == 1
+
+
+UNCLOSED: Final = """
+import atexit
+
+atexit.register(lambda: look())  # first, so that it is called last
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import Semaphore, main_thread
+
+from brokers import queue
+from brokers.embedded import Broker
+from calling_kit import NS, envelope
+from soapjms import Client, Dispatcher, Service
+from waiting import eventually
+
+begun, executor, broker = Semaphore(0), ThreadPoolExecutor(), Broker()
+
+
+def submit(request):
+    begun.release()
+    main_thread().join()
+    executor.submit(print).result()
+
+
+def wrapped(request):
+    try:
+        submit(request)
+    except RuntimeError:
+        raise ValueError("no price")
+
+
+async def to_thread(request):
+    begun.release()
+    while main_thread().is_alive():
+        await asyncio.sleep(0.001)
+    await asyncio.to_thread(print)
+
+
+async def sleep(request):
+    begun.release()
+    await asyncio.sleep(60)
+
+
+def look():
+    eventually(lambda: not any(each.under_way for each in dispatchers), "no request is held")
+    print([broker.depth(queue(each)) for each in names], [call.done() for call in calls], flush=True)
+
+
+names, dispatchers, calls = [], [], []
+for function in submit, wrapped, to_thread, sleep:
+    service = Service()
+    service.operation(f"{{{NS}}}greetMe")(function)
+    names.append(function.__name__)
+    uri = f"jms:queue:{function.__name__}"
+    dispatchers.append(Dispatcher(broker.connect(), uri, service, workers=2).start())
+    calls.append(Client(broker.connect(), uri).submit(envelope()))
+    begun.acquire()
+"""
+"""A program that ends without closing its dispatchers, while they run functions that then fail."""
+
+
+def test_unclosed() -> None:
+    """Requests whose functions fail because Python is shutting down go back to the broker."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", UNCLOSED], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[1, 1, 1, 1] [False, False, False, False]\n", done.stderr
+    assert done.stderr.count("the program is ending: no more requests are taken from queue:") == 4
 
 
 class TestClosing(Peers):

@@ -118,6 +118,25 @@ class TestRedelivered(WithStore):
             assert second.counts == {"accepted": 1, "repeated": 1, "answered": 1, "commits": 1}
         assert greeted(path) == ["Ann"]
         assert len(seen) == 1
+
+    def test_answered_before_at_shutdown(
+        self, client: Client, broker: Broker, service: Service, path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Nor is it refused because the program is ending: the next dispatcher answers it."""
+
+        def submit(request: Request, call_next: object) -> None:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")  # as Python does then
+
+        with Dispatcher(LosesCommits(broker.connect()), URI, service, workers=1, store=path) as first:
+            future = client.submit(envelope("Ann"))
+            eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
+        with broker.connect() as ending:
+            dispatcher = Dispatcher(ending, URI, service, store=path, middleware=[submit]).start()
+            eventually(lambda: dispatcher.health().problem == "it was closed", "it closes itself")
+            assert dispatcher.close()
+        assert "the program is ending: no more requests are taken from queue:greeter" in caplog.text
+        with broker.connect() as connection, Dispatcher(connection, URI, service, store=path):
+            assert text_of(future.result(PATIENCE)) == "Hello Ann for the 1. time"
         assert broker.depth(GREETER) == 0
 
     def test_two_machines(self, client: Client, broker: Broker, service: Service, tmp_path: Path) -> None:
