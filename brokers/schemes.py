@@ -53,11 +53,11 @@ class ConnectArguments(TypedDict, total=False):
     credentials: Credentials | Ask | None
     dead_letters: str | None
     dialect: DialectName | None
-    heartbeat: float
-    idle: float
+    heartbeat: float | None
+    idle: float | None
     max_deliveries: int
     max_destinations: int
-    max_message: int
+    max_message: int | None
     max_messages: int
     max_octets: int
     max_total_octets: int
@@ -79,7 +79,7 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[Con
             for ActiveMQ and Artemis, `stomp+ssl://` and `amqps://` for the same over TLS, `failover:(URL,URL)` for the
             first of several that answers.
         timeout: seconds that connecting may take; positive and finite.
-        options: options of the adapter; see its module.
+        options: options of the adapter, which override the parameters of `url`; see its module.
 
     Raises:
         UnknownSchemeError: no adapter serves the scheme of `url`, or it has none; the text says what to write.

@@ -1,8 +1,8 @@
 """The settings that all adapters read alike: from the URL of one broker, the environment, and the program's arguments.
 
-Arguments that are None by default override the URL; the URL overrides the others, such as `idle`, and the environment.
-User and password come from any of the three, or from a file. No secret appears in a repr, log or pickle, and no error
-text repeats what may be one.
+What the program passes overrides the URL, which overrides the environment. An argument that is None, or a field of
+`tls` or `reconnect` that has its default, does not count as passed. User and password come from any of the three, or
+from a file. No secret appears in a repr, log or pickle, and no error text repeats what may be one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from brokers.arguments import is_number
@@ -28,6 +28,9 @@ from brokers.environment import (
 from brokers.errors import UsageError
 from brokers.network_schemes import NETWORK_SCHEMES, scheme_of
 from brokers.tls import Tls
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,17 @@ def _mistake(name: str, known: Sequence[str], form: UrlForm) -> str:
     return f"an unknown parameter {name!r} (did you mean {near[0]}?)" if near else "an unknown parameter"
 
 
+SettingsT = TypeVar("SettingsT", bound="DataclassInstance")
+
+
+def completed(given: SettingsT, found: Mapping[str, Any]) -> SettingsT:
+    """Return the program's settings, with values from the URL in the fields that have their default."""
+    usual = type(given)()
+    return replace(
+        given, **{name: each for name, each in found.items() if getattr(given, name) == getattr(usual, name)}
+    )
+
+
 def ask_of(
     parts: SplitResult, options: Mapping[str, str], environment: Mapping[str, str], given: Credentials | Ask | None
 ) -> Ask:
@@ -238,7 +252,7 @@ def tls_of(
                 raise UsageError(f"{name} in {form.the_title} must be true or false") from None
         elif given is None and its_variable is not None and (value := variable(environment, its_variable)):
             found[attribute] = read(value)
-    return replace(given or Tls(), **found)
+    return completed(given or Tls(), found)
 
 
 MAX_IDLE_SECONDS: Final = 604_800
@@ -248,17 +262,19 @@ MAX_DIGITS: Final = 20
 """Maximum number of digits of a number in a URL."""
 
 
-def seconds_of(options: Mapping[str, str], name: str, given: float, form: UrlForm) -> float:
-    """Return the parameter `name` in seconds, or `given` without it; the URL has milliseconds, as ActiveMQ's do.
+def seconds_of(options: Mapping[str, str], name: str, given: float | None, default: float, form: UrlForm) -> float:
+    """Return `given`, or else the parameter `name`, in seconds; the URL has milliseconds, as ActiveMQ's do.
 
     Raises:
         UsageError: it is not a number, or not from 0 to `MAX_IDLE_SECONDS`.
     """
     value = options.get(name)
-    if value is None:
+    if given is not None:
         if not is_number(given) or not 0 <= given <= MAX_IDLE_SECONDS:
             raise UsageError(f"{name} must be a number of seconds from 0 to {MAX_IDLE_SECONDS:,}, got {given!r}")
         return given
+    if value is None:
+        return default
     if not (value.isascii() and value.isdigit()):
         raise UsageError(f"{name} in {form.the_title} must be a number of milliseconds, or 0 for none")
     if len(value) > MAX_DIGITS or int(value) > MAX_IDLE_SECONDS * 1000:
@@ -266,13 +282,13 @@ def seconds_of(options: Mapping[str, str], name: str, given: float, form: UrlFor
     return int(value) / 1000
 
 
-def octets_of(options: Mapping[str, str], name: str, given: int, form: UrlForm) -> int:
-    """Return the parameter `name`, a number of octets, or `given` without it.
+def octets_of(options: Mapping[str, str], name: str, given: int | None, default: int, form: UrlForm) -> int:
+    """Return `given`, or else the parameter `name`, a number of octets.
 
     Raises:
         UsageError: it is not a positive integer.
     """
-    value = options.get(name, str(given))
+    value = options.get(name, str(default)) if given is None else str(given)
     if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and int(value)):
         raise UsageError(f"{name} in {form.the_title} must be a positive number of octets, got {value}")
     return int(value)

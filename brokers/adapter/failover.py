@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from brokers.adapter.endpoints import Reconnect
@@ -16,7 +15,7 @@ from brokers.connection import Connection
 from brokers.errors import UsageError
 from brokers.foreign_urls import NEXT_URL, understood
 from brokers.schemes import SCHEMES, adapter
-from brokers.url import flag
+from brokers.url import completed, flag
 
 FAILOVER: Final = re.compile(r"failover:(?://)?(?:\((?P<inner>[^()]*)\)|(?P<bare>[^()?]*))(?:\?(?P<query>.*))?", re.I)
 
@@ -77,7 +76,7 @@ def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
 
     Args:
         url: of either form. In `stomp://` user and password stand once, before the first host, and hold for all hosts.
-        reconnect: default for the options that the URL does not set; False overrides the URL.
+        reconnect: overrides the URL; True for the options of the URL alone. See `brokers.url`.
 
     Raises:
         UnknownSchemeError: a URL leads to no adapter; see `brokers.foreign_urls`.
@@ -94,11 +93,10 @@ def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
         found, unknown = _options(listed["query"])
         if unknown or not urls:
             raise UsageError(f"write {EXAMPLE}?OPTION=VALUE; {KNOWN}")
-    attempts = found.get("attempts")
-    if reconnect is False or attempts == 0:
+    plan = Reconnect() if isinstance(reconnect, bool) else reconnect
+    if reconnect is False or (found.get("attempts") == 0 and plan.attempts is None):
         return Failover(urls, None)
-    plan = Reconnect() if reconnect is True else reconnect
-    return Failover(urls, replace(plan, **found))
+    return Failover(urls, completed(plan, found))
 
 
 def _is_list(url: str) -> bool:

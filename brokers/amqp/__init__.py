@@ -32,7 +32,7 @@ def connect(
 
     Args:
         url: `amqp://USER:PASSWORD@HOST:PORT`, or `amqps://` for TLS. See `brokers.adapter.failover` for several brokers
-            and reconnect options, and `brokers.url` for parameters that set the arguments below.
+            and reconnect options, and `brokers.url` for parameters; arguments override them.
         timeout: seconds that connecting may take, and later subscribing.
         reconnect: how to restore a lost connection; False to leave it lost.
         tls: TLS settings, or an SSL context.

@@ -146,17 +146,20 @@ FORM: Final = UrlForm(
 )
 
 
+DEFAULT_IDLE_SECONDS: Final = 30.0
+
+
 class AmqpKeywords(TypedDict, total=False):
     """The keyword arguments of `brokers.amqp.connect` that are fields of `AmqpOptions`."""
 
-    idle: float
+    idle: float | None
     credentials: Credentials | Ask | None
     mechanism: Mechanism | MechanismName | None
     dialect: AmqpDialectName | None
     client_id: str | None
     message_ids: bool | None
     anonymous_relay: bool
-    max_message: int
+    max_message: int | None
     temporary_queues: TemporaryQueues | TemporaryQueuesName | None
     binding: WebSocketBinding | WebSocketBindingName | None
     path: str | None
@@ -165,10 +168,10 @@ class AmqpKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmqpOptions:
-    """The options that a program gives besides the URL.
+    """The options that a program gives besides the URL; they override it.
 
     Attributes:
-        idle: seconds without traffic after which the broker counts as gone; 0 for never.
+        idle: seconds without traffic after which the broker counts as gone, 30 by default; 0 for never.
         credentials: user and password, or a function that returns them at every attempt to connect. Without these, and
             without a login in the URL, they come from the environment: SOAPJMS_USER, and SOAPJMS_PASSWORD or
             SOAPJMS_PASSWORD_FILE.
@@ -179,7 +182,8 @@ class AmqpOptions:
         message_ids: whether to choose the JMSMessageID of sent messages; by default True except with ActiveMQ Classic,
             where consumers over STOMP could not accept such messages.
         anonymous_relay: whether to send to all destinations through one link if the broker offers that.
-        max_message: maximum size of a received message, in octets; a larger one is logged and rejected unread.
+        max_message: maximum size of a received message, in octets: 100 MiB by default; a larger one is logged and
+            rejected unread.
         temporary_queues: `dynamic` (the default): the broker creates and names them; or `topics`, on Artemis: they are
             topics there, as over STOMP, so that Java clients over OpenWire can answer to them.
         binding: edition of the WebSocket binding: `csprd01`, `cs01` or `lenient`.
@@ -188,7 +192,7 @@ class AmqpOptions:
             None to follow any.
     """
 
-    idle: float = 30.0
+    idle: float | None = None
     credentials: Credentials | Ask | None = None
     mechanism: Mechanism | MechanismName | None = None
     tls: Tls | None = None
@@ -196,7 +200,7 @@ class AmqpOptions:
     client_id: str | None = None
     message_ids: bool | None = None
     anonymous_relay: bool = True
-    max_message: int = MAX_MESSAGE_OCTETS
+    max_message: int | None = None
     temporary_queues: TemporaryQueues | TemporaryQueuesName | None = None
     binding: WebSocketBinding | WebSocketBindingName | None = None
     path: str | None = None
@@ -230,8 +234,8 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
         dialect=dialect_named(given.dialect or options.get("dialect"), NAMED),
         message_ids=given.message_ids,
         relay=given.anonymous_relay,
-        idle=seconds_of(options, "idle", given.idle, FORM),
-        max_message=octets_of(options, "maxMessage", given.max_message, FORM),
+        idle=seconds_of(options, "idle", given.idle, DEFAULT_IDLE_SECONDS, FORM),
+        max_message=octets_of(options, "maxMessage", given.max_message, MAX_MESSAGE_OCTETS, FORM),
         temporary_queues=_temporary_queues_of(given.temporary_queues or options.get("temporaryQueues")),
         redirect_hosts=_redirect_hosts_of(given.redirect_hosts),
     )

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 import ssl
-from typing import Final
 
 from brokers.adapter.endpoints import Reconnect
 from brokers.adapter.failover import read_failover
 from brokers.connection import DEFAULT_TIMEOUT
-from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.connection import StompConnection
 from brokers.stomp.dialect import StompDialectName
 from brokers.stomp.url import StompOptions, login_of
@@ -23,30 +21,28 @@ from brokers.url import Ask, Credentials, are_local
 
 __all__ = ["Credentials", "Reconnect", "StompConnection", "Tls", "connect"]
 
-DEFAULT_HEARTBEAT: Final = 10.0
-
 
 def connect(
     url: str,
     *,
     timeout: float = DEFAULT_TIMEOUT,
-    heartbeat: float = DEFAULT_HEARTBEAT,
+    heartbeat: float | None = None,
     reconnect: Reconnect | bool = True,
     credentials: Credentials | Ask | None = None,
     tls: Tls | ssl.SSLContext | None = None,
     dialect: StompDialectName | None = None,
     client_id: str | None = None,
     dead_letters: str | None = None,
-    max_message: int = MAX_MESSAGE_OCTETS,
+    max_message: int | None = None,
 ) -> StompConnection:
     """Connect to a STOMP broker, or to the first that answers of several.
 
     Args:
         url: `stomp://USER:PASSWORD@HOST:PORT`, or `stomp+ssl://` for TLS; user and password are optional, and
             percent-encoded if necessary. The default port is 61613, or 61612 with TLS. See `brokers.adapter.failover`
-            for several brokers and reconnect options, and `brokers.url` for parameters.
+            for several brokers and reconnect options, and `brokers.url` for parameters; arguments override them.
         timeout: seconds that connecting may take, and later subscribing.
-        heartbeat: seconds between heart-beats, each way, 0 for none; 1.5 times as long without one is a loss.
+        heartbeat: seconds between heart-beats each way: 10 by default, 0 for none. 1.5 times that in silence is a loss.
         reconnect: how to restore a lost connection; False to leave it lost.
         credentials: user and password, or a function that returns them at every attempt to connect. By default they
             come from the URL or the environment: SOAPJMS_USER, and SOAPJMS_PASSWORD or SOAPJMS_PASSWORD_FILE.
@@ -56,7 +52,7 @@ def connect(
         client_id: owner of the durable subscriptions; only one connection at a time may have it.
         dead_letters: the queue for rejected messages if the broker has none (Artemis), by default `DLQ`; with a `.` at
             the end, as in `DLQ.`, it is a prefix to the name of the message's own destination.
-        max_message: maximum size of the body of a received message, in octets; a larger one is rejected unread.
+        max_message: maximum octets of the body of a received message, by default 100 MiB; others are rejected unread.
 
     Raises:
         ConnectionFailedError: no broker, or no known one, answered; TlsError, LoginRefusedError: a broker refused.

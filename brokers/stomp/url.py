@@ -86,17 +86,20 @@ FORM: Final = UrlForm(
 )
 
 
+DEFAULT_HEARTBEAT_SECONDS: Final = 10.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StompOptions:
     """The options that a program gives besides the URL; see `brokers.stomp.connect`."""
 
-    heartbeat: float = 10.0
+    heartbeat: float | None = None
     credentials: Credentials | Ask | None = None
     tls: Tls | None = None
     dialect: StompDialectName | None = None
     client_id: str | None = None
     dead_letters: str | None = None
-    max_message: int = MAX_MESSAGE_OCTETS
+    max_message: int | None = None
 
 
 def login_of(url: str, environment: Mapping[str, str], given: StompOptions) -> StompLogin:
@@ -114,10 +117,10 @@ def login_of(url: str, environment: Mapping[str, str], given: StompOptions) -> S
         port=port_of(parts, FORM),
         ask=ask_of(parts, options, environment, given.credentials),
         tls=tls_of(parts, options, environment, given.tls, FORM),
-        heartbeat=round(seconds_of(options, "heartbeat", given.heartbeat, FORM) * 1000),
+        heartbeat=round(seconds_of(options, "heartbeat", given.heartbeat, DEFAULT_HEARTBEAT_SECONDS, FORM) * 1000),
         client_id=given.client_id or options.get("clientId"),
         dialect=dialect,
         version=(dialect or ACTIVEMQ_CLASSIC).version,
         dead_letters=given.dead_letters or options.get("deadLetters"),
-        max_message=octets_of(options, "maxMessage", given.max_message, FORM),
+        max_message=octets_of(options, "maxMessage", given.max_message, MAX_MESSAGE_OCTETS, FORM),
     )

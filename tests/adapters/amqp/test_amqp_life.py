@@ -286,7 +286,11 @@ def test_what_a_url_says() -> None:
         ("amqp://host?temporaryQueues=dynamic", AmqpOptions(temporary_queues="topics")),
     ):
         assert login_of(url, {}, given).temporary_queues is TemporaryQueues.TOPICS
-    assert str(login_of("amqp://[::1]", {}, AmqpOptions())) == "amqp://[::1]:5672"
+    given = AmqpOptions(idle=30.0, max_message=100 << 20)  # the defaults, but said
+    login = login_of("amqp://host?idle=2500&maxMessage=5", {}, given)
+    assert (login.idle, login.max_message) == (30.0, 100 << 20)
+    login = login_of("amqp://[::1]", {}, AmqpOptions())
+    assert (f"{login}", login.idle, login.max_message) == ("amqp://[::1]:5672", 30.0, 100 << 20)
 
 
 def test_a_lost_connection_is_made_again() -> None:

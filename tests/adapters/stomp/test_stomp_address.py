@@ -74,7 +74,11 @@ def test_program_wins_over_url_over_environment() -> None:
     assert login("stomp+ssl://host", variables).tls == Tls(ca_file=Path("e.pem"), cert_file=Path("ec.pem"))
     assert login("stomp+ssl://host?caFile=u.pem", variables).tls == Tls(ca_file=Path("u.pem"), cert_file=Path("ec.pem"))
     assert login("stomp+ssl://host", variables, tls=Tls()).tls == Tls()
-    assert login("stomp://host?clientId=url", client_id="program").client_id == "program"
+    url = "stomp+ssl://host?clientId=url&heartbeat=500&maxMessage=5&caFile=u.pem&serverName=url"
+    found = login(url, client_id="program", heartbeat=10.0, max_message=100 << 20, tls=Tls(ca_file=Path("program.pem")))
+    assert (found.client_id, found.heartbeat, found.max_message) == ("program", 10_000, 100 << 20)
+    assert found.tls == Tls(ca_file=Path("program.pem"), server_name="url")
+    assert login(url).max_message == 5
     assert who("stomp://host", variables | {"SOAPJMS_PASSWORD": SECRET}) == ("eve", SECRET)
     assert who("stomp://u:p@host", variables | {"SOAPJMS_PASSWORD": SECRET}) == ("u", "p")
     assert who("stomp://host", variables, credentials=Credentials("a", "b")) == ("a", "b")

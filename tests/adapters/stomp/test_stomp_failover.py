@@ -29,13 +29,15 @@ def test_urls_of_several_brokers(url: str, urls: tuple[str, ...]) -> None:
 
 
 def test_options_of_the_url() -> None:
-    """They are called as ActiveMQ's, in milliseconds there, and win over what the program says; False wins over all."""
+    """They are called as ActiveMQ's, in milliseconds there; what the program says wins, False over all."""
     url = "stomp://a,b?initialReconnectDelay=10&maxReconnectDelay=2000&maxReconnectAttempts=7&randomize=true"
-    assert read_failover(url, Reconnect(initial=5)).reconnect == Reconnect(
-        initial=0.01, maximum=2.0, attempts=7, randomize=True
+    assert read_failover(url, True).reconnect == Reconnect(initial=0.01, maximum=2.0, attempts=7, randomize=True)
+    assert read_failover(url, Reconnect(initial=5, attempts=3)).reconnect == Reconnect(
+        initial=5, maximum=2.0, attempts=3, randomize=True
     )
     assert read_failover(url, False).reconnect is None
     assert read_failover("failover:(stomp://a)?maxReconnectAttempts=0", True).reconnect is None
+    assert read_failover("stomp://a?maxReconnectAttempts=0", Reconnect(attempts=3)).reconnect == Reconnect(attempts=3)
     assert read_failover("stomp://a?maxReconnectAttempts=-1", AT_ONCE).reconnect == AT_ONCE
 
 
