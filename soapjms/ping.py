@@ -34,6 +34,28 @@ PING_PREFIX: Final = "soapjms-ping-"
 """Prefix of the correlation ids of pings, so that observers of the broker can recognise them."""
 
 
+def new_ping_id() -> str:
+    """Return a correlation id that no other ping has."""
+    return PING_PREFIX + token_hex(8)
+
+
+def ping_message(correlation_id: str, destination: Destination, expiration: int | None = None) -> Message:
+    """Return a ping; `expiration` is in milliseconds since 1970."""
+    return Message(
+        message_type=MessageType.BYTES,
+        body=b"",
+        destination=destination,
+        correlation_id=correlation_id,
+        delivery_mode=DeliveryMode.NON_PERSISTENT,
+        expiration=expiration,
+    )
+
+
+def is_ping(message: Message) -> bool:
+    """Say whether a message is a ping."""
+    return (message.correlation_id or "").startswith(PING_PREFIX)
+
+
 class Skew(NamedTuple):
     """How far the broker's clock is ahead of this machine's.
 
@@ -113,7 +135,7 @@ class Pinger:
         """
         seconds, started = finite(timeout), time.monotonic()
         until = started + seconds
-        name, came = PING_PREFIX + token_hex(8), Arrival()
+        name, came = new_ping_id(), Arrival()
         self._waiting[name] = came
         try:
             self._send(name, until).result(left(until)).result(left(until))
@@ -140,7 +162,7 @@ class Pinger:
 
         def send() -> Future[SendResult]:
             try:
-                message = _message(name, self._destination())
+                message = ping_message(name, self._destination())
                 if (waiting := self._waiting.get(name)) is not None:
                     waiting.sent = time.time()
                 return self._connection.send(message, timeout=left(until))
@@ -185,16 +207,6 @@ class Pinger:
         if place is not None:
             stop(place[2])
             end_temporary(self._connection, place[1])
-
-
-def _message(name: str, destination: Destination) -> Message:
-    return Message(
-        message_type=MessageType.BYTES,
-        body=b"",
-        destination=destination,
-        correlation_id=name,
-        delivery_mode=DeliveryMode.NON_PERSISTENT,
-    )
 
 
 def _between(now: int) -> float:

@@ -25,7 +25,7 @@ from brokers.threads.thread import Thread
 from soapjms import events
 from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, LogFiles, utc_now
 from soapjms.capture.mask import Mask
-from soapjms.ping import PING_PREFIX
+from soapjms.ping import is_ping
 from soapjms.protocol.record import Direction, Node, Record, capture, to_octets
 from soapjms.protocol.text import reason_of
 
@@ -344,7 +344,7 @@ class Tap:
         self._consumer = connection.consume(source, self._on_delivery, prefetch=100)
 
     def _on_delivery(self, delivery: Delivery) -> None:
-        if not (delivery.message.correlation_id or "").startswith(PING_PREFIX):
+        if not is_ping(delivery.message):
             self._recorder.record(self._translate(delivery.message), node=Node.TAP)
         delivery.accept()
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from secrets import token_hex
 from threading import Event
 from typing import Final
 from urllib.parse import urlsplit
@@ -20,11 +19,9 @@ from brokers.adapter.failover import read_failover
 from brokers.connection import Connection, Delivery
 from brokers.errors import BrokerError
 from brokers.message import (
-    DeliveryMode,
     Destination,
     DestinationKind,
     Message,
-    MessageType,
     Properties,
     PropertyValue,
     as_text,
@@ -33,7 +30,7 @@ from brokers.message import (
 )
 from brokers.schemes import connect
 from soapjms.capture.recorder import MIRROR_PREFIX, from_mirror
-from soapjms.ping import PING_PREFIX
+from soapjms.ping import new_ping_id, ping_message
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.names import REQUEST_URI
 from soapjms.protocol.record import Direction
@@ -76,7 +73,7 @@ def copies_reach(sender: Connection, watcher: Connection, source: Destination, t
     Raises:
         BrokerError: the message cannot be sent, or the source cannot be read.
     """
-    seen, probe = Event(), f"{PING_PREFIX}{token_hex(8)}"
+    seen, probe = Event(), new_ping_id()
 
     def look(delivery: Delivery) -> None:
         if delivery.message.correlation_id == probe:
@@ -85,21 +82,10 @@ def copies_reach(sender: Connection, watcher: Connection, source: Destination, t
     with watcher.consume(source, look, prefetch=100, auto_accept=True):
         nowhere = sender.temporary(fresh=False)
         try:
-            sender.send(probe_message(nowhere, probe))
+            sender.send(ping_message(probe, nowhere))
             return seen.wait(timeout)
         finally:
             sender.end_temporary(nowhere)
-
-
-def probe_message(destination: Destination, correlation_id: str) -> Message:
-    """Return a message whose copies can be recognised by its correlation id."""
-    return Message(
-        message_type=MessageType.BYTES,
-        body=b"",
-        destination=destination,
-        correlation_id=correlation_id,
-        delivery_mode=DeliveryMode.NON_PERSISTENT,
-    )
 
 
 def typed_view(

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from secrets import token_hex
 from threading import Condition, Event, Lock
 from time import monotonic
 from types import TracebackType
@@ -27,8 +26,8 @@ from brokers.threads.thread import Thread
 from soapjms import events
 from soapjms.capture.log import CaptureLog, utc_now
 from soapjms.capture.mask import Mask, MaskedMessage
-from soapjms.capture.sources import direction_of, probe_message
-from soapjms.ping import PING_PREFIX
+from soapjms.capture.sources import direction_of
+from soapjms.ping import is_ping, new_ping_id, ping_message
 from soapjms.protocol.record import Node, Record, capture, format_time, to_octets
 
 MAX_BACKLOG_MESSAGES: Final = 100_000
@@ -254,7 +253,7 @@ class Capture:
         self._losing = Lock()
         self._untold: deque[Gap] = deque(maxlen=MAX_KNOWN_GAPS)
         self._broker = 0, ""  # generation of the connection, and the broker's name in it
-        self._probe = f"{PING_PREFIX}{token_hex(8)}"
+        self._probe = new_ping_id()
         self._probed = Event()
         self._writer = Thread(target=self._write_all, name="soapjms-capture", daemon=True)
         with ExitStack() as stack:
@@ -284,7 +283,7 @@ class Capture:
         self._probed.clear()
         nowhere = self._connection.temporary(fresh=False)
         try:
-            self._connection.send(probe_message(nowhere, self._probe), timeout=timeout)
+            self._connection.send(ping_message(self._probe, nowhere), timeout=timeout)
             return self._probed.wait(timeout)
         finally:
             self._connection.end_temporary(nowhere)
@@ -324,7 +323,7 @@ class Capture:
     def _on_delivery(self, delivery: Delivery) -> None:
         """Put a copy into the backlog. Never blocks, never fails."""
         message = delivery.message
-        if (message.correlation_id or "").startswith(PING_PREFIX):
+        if is_ping(message):
             if message.correlation_id == self._probe:
                 self._probed.set()
             return

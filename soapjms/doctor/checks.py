@@ -19,21 +19,20 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from secrets import token_hex
 from typing import Final, NamedTuple
 
 from brokers.adapter.dial import connected
 from brokers.adapter.failover import read_failover
 from brokers.connection import Connection
 from brokers.errors import BrokerError, LoginRefusedError, NoDestinationError, TlsError
-from brokers.message import DeliveryMode, Destination, Message, MessageType
+from brokers.message import Destination, Message
 from brokers.naming import NameNotFoundError, Names, NamingError
 from brokers.naming.allow_list import BrokerEndpoint, own_endpoint
 from brokers.network_schemes import NETWORK_SCHEMES
 from brokers.schemes import connect
 from soapjms.destinations import broker_url_of, destination_of, reply_destination_of
 from soapjms.doctor.model import CheckOutcome, CheckResult, Patient, ok, skipped
-from soapjms.ping import MAX_SKEW_SECONDS, PING_PREFIX, Skew
+from soapjms.ping import MAX_SKEW_SECONDS, Skew, new_ping_id, ping_message
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri import parse
 from soapjms.protocol.wsdl import Port
@@ -204,7 +203,7 @@ def check_replies(patient: Patient) -> CheckResult:
         return skipped("replies do not come to a fixed queue" if patient.place else "give --uri or --wsdl to check it")
     if not connection.capabilities.selectors:
         return skipped("the broker has no selectors, so a fixed reply queue belongs to one client")
-    name = PING_PREFIX + token_hex(8)
+    name = new_ping_id()
     try:
         connection.wait_connected(patient.timeout)
         _sent_to_ourselves(connection, replies, patient.timeout, name, f"JMSCorrelationID = '{name}'")
@@ -239,7 +238,7 @@ def check_round_trip(patient: Patient) -> CheckResult:
 def _echo(connection: Connection, timeout: float) -> tuple[float, float, Message]:
     """Send a message to a temporary queue; see `_sent_to_ourselves`."""
     destination = connection.temporary()
-    found = _sent_to_ourselves(connection, destination, timeout, PING_PREFIX + token_hex(8))
+    found = _sent_to_ourselves(connection, destination, timeout, new_ping_id())
     connection.end_temporary(destination)
     return found
 
@@ -253,14 +252,8 @@ def _sent_to_ourselves(
         BrokerError, TimeoutError, Empty: the message could not be sent, or was not back in time.
     """
     arrived: SimpleQueue[Message] = SimpleQueue()
-    message = Message(
-        message_type=MessageType.BYTES,
-        body=b"",
-        destination=destination,
-        correlation_id=name,
-        delivery_mode=DeliveryMode.NON_PERSISTENT,
-        expiration=round((time.time() + CLOCK_TOLERANCE_SECONDS + timeout) * 1000),
-    )
+    expiration = round((time.time() + CLOCK_TOLERANCE_SECONDS + timeout) * 1000)
+    message = ping_message(name, destination, expiration)
     with connection.consume(
         destination, lambda delivery: arrived.put(delivery.message), auto_accept=True, selector=selector
     ):
