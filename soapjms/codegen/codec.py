@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from lxml import etree
 
+from soapjms.protocol.envelope import is_nil
 from soapjms.protocol.simple_types import FORMS, has_form, items_of, text_of, uncarried_character
 from soapjms.protocol.text import shown, with_article
 from soapjms.protocol.xml import WHITE_SPACE
@@ -154,7 +155,7 @@ def _check_stated_types(root: etree._Element) -> None:
         prefix, _, local = each.get(QNames.XSI_TYPE, "").strip().rpartition(":")
         kind = DataType.from_qname(f"{{{each.nsmap.get(prefix or None)}}}{local}")
         name = kind and (kind.code if kind.code in FORMS else _FORM_NAMES.get(kind.type))
-        if kind and name and each.get(QNames.XSI_NIL) not in ("true", "1") and not has_form(each.text or "", name):
+        if kind and name and not is_nil(each) and not has_form(each.text or "", name):
             text = shown(each.text or "")
             raise ValueError(f"{etree.QName(each).localname} must be of type {kind.code}, got {text}")
 

@@ -220,15 +220,20 @@ def body_value(envelope: Envelope) -> Any:
     return values[contents[0]]
 
 
-_XSI: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
-_LEFT_OUT: Final = frozenset(_XSI + each for each in ("nil", "type", "schemaLocation", "noNamespaceSchemaLocation"))
+XSI: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
+_LEFT_OUT: Final = frozenset(XSI + each for each in ("nil", "type", "schemaLocation", "noNamespaceSchemaLocation"))
+
+
+def is_nil(element: etree._Element) -> bool:
+    """Say whether an element has `xsi:nil`."""
+    return element.get(XSI + "nil", "").strip() in ("true", "1")
 
 
 def _value(element: etree._Element, children: Sequence[tuple[etree._Element, Any]]) -> Any:
     if others := [str(each) for each in element.attrib if each not in _LEFT_OUT]:
         raise _not_plain(element, f"the attribute {shown(others[0])}")
     text = "".join([element.text or "", *(each.tail or "" for each in element)])
-    if element.get(_XSI + "nil", "").strip() in ("true", "1"):
+    if is_nil(element):
         if children or text:
             raise _not_plain(element, "content in spite of xsi:nil")
         return None

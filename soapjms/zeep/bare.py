@@ -4,7 +4,7 @@ numbers and dates.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from lxml import etree
 from zeep.wsdl.messages import DocumentMessage
@@ -12,9 +12,7 @@ from zeep.xsd import AnySimpleType
 from zeep.xsd.context import XmlParserContext
 from zeep.xsd.types.collection import ListType, UnionType
 
-from soapjms.protocol.envelope import as_envelope
-
-_NIL: Final = "{http://www.w3.org/2001/XMLSchema-instance}nil"
+from soapjms.protocol.envelope import as_envelope, is_nil
 
 
 def is_bare(message: Any) -> bool:
@@ -36,5 +34,5 @@ def value_of(content: etree._Element, message: Any, context: XmlParserContext) -
     zeep returns the word None for an empty union, and None for an empty list.
     """
     if isinstance(message.body.type, ListType | UnionType) and content.text is None:
-        return [] if isinstance(message.body.type, ListType) and _NIL not in content.attrib else None
+        return [] if isinstance(message.body.type, ListType) and not is_nil(content) else None
     return message.body.parse(content, message.wsdl.types, context=context)

@@ -22,11 +22,10 @@ from zeep.xsd.elements.indicators import Indicator
 from zeep.xsd.types.collection import ListType, UnionType
 
 from soapjms.protocol.attachments import XOP_INCLUDE
+from soapjms.protocol.envelope import XSI, is_nil
 from soapjms.protocol.uri.redact import quoted
 from soapjms.zeep.simple_types import has_form_of, name_of
 
-_XSI_TYPE: Final = "{http://www.w3.org/2001/XMLSchema-instance}type"
-_XSI_NIL: Final = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _SIMPLE_CONTENT: Final = "_value_1"
 """zeep's name for the text of an element with attributes and without child elements."""
 
@@ -69,7 +68,7 @@ def keep_empty(root: etree._Element, message: Any) -> None:
     for part in root.iterchildren("{*}Header", "{*}Body"):
         is_body = etree.QName(part).localname == "Body"
         for node, type_, default in (_values_in_body if is_body else _values_in_header)(part, message):
-            if node.text is not None or len(node) or node.get(_XSI_NIL) in ("true", "1"):
+            if node.text is not None or len(node) or is_nil(node):
                 continue
             if default is not None:
                 node.text = default
@@ -115,7 +114,7 @@ class _Types:
     def named_by(self, node: etree._Element) -> Any:
         """Return the type named by an xsi:type, or None if it is unknown, which zeep reports."""
         try:
-            return self._known.get_type(qname_attr(node, _XSI_TYPE), fail_silently=True)
+            return self._known.get_type(qname_attr(node, XSI + "type"), fail_silently=True)
         except (zeep.exceptions.Error, ValueError):
             return None
 
@@ -135,7 +134,7 @@ def _members(type_: Any) -> Mapping[str, Any]:
 
 def _values(node: etree._Element, element: Any, types: _Types) -> Iterator[_Typed]:
     """Yield an element, which zeep's element describes, and those within it."""
-    type_ = element.type if node.get(_XSI_TYPE) is None else types.named_by(node)
+    type_ = element.type if node.get(XSI + "type") is None else types.named_by(node)
     if isinstance(type_, AnySimpleType):
         yield node, type_, _default(element)
     elif isinstance(type_, ComplexType):
@@ -171,7 +170,7 @@ def _value_misfit(node: etree._Element, type_: Any, default: str | None) -> str 
     if len(node) and node.find(XOP_INCLUDE) is not None:
         fits = isinstance(type_, Base64Binary)
         return None if fits else f"{_path(node)} must be of type {name_of(type_)}, got an attachment"
-    if has_form_of(node.text or default or "", type_) or node.get(_XSI_NIL) in ("true", "1"):
+    if has_form_of(node.text or default or "", type_) or is_nil(node):
         return None
     return f"{_path(node)} must be of type {name_of(type_)}, got {quoted(node.text or '')}"
 
