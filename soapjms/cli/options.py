@@ -58,18 +58,23 @@ def set_option(
         text: the help text.
         metavar: form of a value, as the help shows it.
     """
-    return click.option("--set", "properties", multiple=True, callback=_settings, metavar=metavar, help=text)
+    read = named_values("a property must be NAME=VALUE, such as priority=7")
+    return click.option("--set", "properties", multiple=True, callback=read, metavar=metavar, help=text)
 
 
-def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Read NAME=VALUE options."""
-    found: dict[str, str] = {}
-    for each in values:
-        name, equals, value = each.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"a property must be NAME=VALUE, such as priority=7, got {each!r}")
-        found[name] = value
-    return found
+def named_values(form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, str]]:
+    """Make a function that reads NAME=VALUE options; `form` says in the error what they must be."""
+
+    def read(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for each in values:
+            name, equals, value = each.partition("=")
+            if not equals or not name.strip():
+                raise click.BadParameter(f"{form}, got {each!r}")
+            found[name.strip()] = value
+        return found
+
+    return read
 
 
 def port_in(description: Description, name: str | None) -> Port:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from soapjms.cli.options import ALLOW_OPTION, ports_of, set_option
+from soapjms.cli.options import ALLOW_OPTION, named_values, ports_of, set_option
 from soapjms.cli.paths import WSDL_FILE, InputFolder, OutputFolder, error_text
 from soapjms.cli.progress import progress
 from soapjms.cli.status import USAGE_STATUS
@@ -161,16 +161,6 @@ MAX_WINDOW: Final = timedelta(days=3650).total_seconds()
 GONE_ON: Final = "Finished verdicts are kept; start the command again to resume."
 
 
-def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for each in values:
-        name, equals, value = each.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter(f"a setting must be NAME=VALUE, such as spark.driver.memory=2g, got {each!r}")
-        settings[name.strip()] = value
-    return settings
-
-
 def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timedelta:
     if not 0 < seconds <= MAX_WINDOW:  # NaN is neither
         raise click.BadParameter(f"the window must be more than 0 and at most {MAX_WINDOW:g} seconds, got {seconds:g}")
@@ -242,7 +232,13 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
     help="Lookup variant that the services support beside jndi, queue and topic; repeatable.",
 )
 @click.option("--master", metavar="URL", help="Where Spark runs.  [default: local[2]]")
-@click.option("--conf", multiple=True, callback=_settings, metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+@click.option(
+    "--conf",
+    multiple=True,
+    callback=named_values("a setting must be NAME=VALUE, such as spark.driver.memory=2g"),
+    metavar="NAME=VALUE",
+    help="A setting of Spark; repeatable.",
+)
 @click.option(
     "--against",
     metavar="OLD",
