@@ -26,11 +26,10 @@ from wsdl_kit import with_import_from_above
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker as EmbeddedBroker
 from brokers.embedded.connection import EmbeddedConnection
-from soapjms import Client, UsageError, connect
+from soapjms import Client, connect
 from soapjms.cli.commands import soapjms
 from soapjms.observing import Health
 from soapjms.serving import Board, ServeOptions, StatusPage, StatusResponse, health_answers
-from soapjms.serving.runner import find_service
 from soapjms.serving.runner import run as serve
 from soapjms.serving.status_page import MAX_PAGE_CONNECTIONS, STALE_SECONDS, START_TIMEOUT
 from soapjms.serving.supervisor import ProcessSlot
@@ -138,18 +137,6 @@ class TestUsage:
         told = " ".join(run("--help").stdout.split())
         assert "1 requests were left unfinished or failed, or the broker cannot be reached or refuses the login" in told
         assert "secret" not in done.stderr
-
-    def test_broken_module(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """A module that cannot be imported for a reason of its own is shown with where that was."""
-        (tmp_path / "broken_bank.py").write_text("import soapjms\n1 / 0\n")
-        monkeypatch.syspath_prepend(str(tmp_path))
-        with pytest.raises(
-            UsageError, match=r"broken_bank cannot be imported: ZeroDivisionError: .*broken_bank.py:2, in <module>\)$"
-        ):
-            find_service("broken_bank:service")
-        assert caplog.text == ""
 
     @pytest.mark.parametrize("processes", ["1", "2"])
     @pytest.mark.parametrize(
