@@ -27,11 +27,15 @@ def is_coroutine(function: object) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def middleware_given(given: Iterable[Callable[..., Any]]) -> tuple[Callable[..., Any], ...]:
+def middleware_given(given: Iterable[Callable[..., Any]], *, is_async: bool | None) -> tuple[Callable[..., Any], ...]:
     """Return the caller's middleware as a tuple.
 
+    Args:
+        given: the functions.
+        is_async: whether they must be `async def`, as plain ones would block an event loop; None for either, but alike.
+
     Raises:
-        UsageError: it is not a list of functions.
+        UsageError: it is not a list of functions, or not of such.
     """
     found: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else (given,)
     for each in found:
@@ -39,32 +43,11 @@ def middleware_given(given: Iterable[Callable[..., Any]]) -> tuple[Callable[...,
             raise UsageError(
                 f"middleware must be a list of functions (call, call_next), the outermost first, got {each!r}"
             )
-    return found
-
-
-def plain(given: Iterable[Callable[..., Any]], instead: str) -> tuple[Callable[..., Any], ...]:
-    """Return middleware of plain functions; `instead` says, in the error, where `async def` functions go.
-
-    Raises:
-        UsageError: it is not a list of functions, or one of them is `async def`.
-    """
-    found = middleware_given(given)
-    for each in found:
-        if is_coroutine(each):
-            raise UsageError(f"middleware must be plain functions here, got the async def {each!r}: {instead}")
-    return found
-
-
-def coroutines(given: Iterable[Callable[..., Any]], instead: str) -> tuple[Callable[..., Any], ...]:
-    """Return middleware of `async def` functions; `instead` says, in the error, where plain functions go.
-
-    Raises:
-        UsageError: it is not a list of functions, or one of them is plain, which would block the event loop.
-    """
-    found = middleware_given(given)
-    for each in found:
-        if not is_coroutine(each):
-            raise UsageError(f"middleware must be async def functions here, got {each!r}: {instead}")
+        is_async = is_coroutine(each) if is_async is None else is_async
+        if is_coroutine(each) is not is_async:
+            wanted = "async def" if is_async else "plain"
+            rest = "only an AsyncClient takes async def functions, and takes no others"
+            raise UsageError(f"middleware must be {wanted} functions here, got {each!r}; {rest}")
     return found
 
 

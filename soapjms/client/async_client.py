@@ -23,7 +23,7 @@ from brokers.threads.thread import Pool
 from soapjms.client.call import CallContent, Expiry, OutgoingCall, Response, checked_call, checked_response
 from soapjms.client.client import CANCELLED, CLOSED, CLOSED_MEANWHILE, DEFAULT_TIMEOUT, Client, ClientArguments
 from soapjms.event_loop import elsewhere, result_of, running_loop
-from soapjms.middleware import around_async, coroutines
+from soapjms.middleware import around_async, middleware_given
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, PingFailedError, SendOutcome, UsageError
@@ -240,7 +240,7 @@ class AsyncClient:
         timeout: float = DEFAULT_TIMEOUT,
         **options: Unpack[ClientArguments],
     ) -> None:
-        self._middleware = coroutines(middleware, "soapjms.Client takes plain functions")
+        self._middleware = middleware_given(middleware, is_async=True)
         self._sender = AsyncSender(max_calls)
         self.client = Client(connection, uri, timeout=timeout, **options)
 

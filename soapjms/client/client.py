@@ -46,7 +46,7 @@ from soapjms.client.pending_calls import UNKNOWN, UNSENT, OverdueCalls, PendingC
 from soapjms.client.replies import ReplyCallbacks, ReplyChoice, ReplyStrategy, ReplyStrategyName, reply_strategy
 from soapjms.client.retry import Identity, RequestKeys
 from soapjms.destinations import destination_of, reply_destination_of, soap_action_of
-from soapjms.middleware import around, plain
+from soapjms.middleware import around, middleware_given
 from soapjms.observing import NOTHING, Observer, Observers, Outcome, Place, Side
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
 from soapjms.ping import BrokerClock, Pinger
@@ -292,7 +292,7 @@ class Client:
         observer: Observer | Iterable[Observer] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self._middleware = plain(middleware, "soapjms.AsyncClient takes async def functions")
+        self._middleware = middleware_given(middleware, is_async=False)
         self._crew = Crew("soapjms-middleware")
         parsed, effective = read_uri(uri, option(properties, "properties", Mapping))
         limits, names = option(limits, "limits", Limits), option(names, "names", Names) or Names()

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from soapjms.middleware import middleware_given
 from soapjms.protocol.errors import Blame, UsageError
 from soapjms.protocol.text import shown
 from soapjms.reply import Prepared
@@ -125,5 +124,5 @@ def surrounded(service: Operations, middleware: Iterable[Middleware], verify: Ve
     Raises:
         UsageError: `middleware` is not a list of plain functions, or `verify` is not a function.
     """
-    more = middleware_given(middleware)
-    return WrappedService(service, more, verify) if more or verify is not None else service
+    wrapped = WrappedService(service, middleware, verify)
+    return wrapped if wrapped._middleware else service

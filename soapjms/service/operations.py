@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from lxml import etree
 
 from soapjms import events
-from soapjms.middleware import around, plain
+from soapjms.middleware import around, middleware_given
 from soapjms.protocol.envelope import (
     Envelope,
     as_envelope,
@@ -255,7 +255,7 @@ class Operations:
         self._policy = _policy(policy)
         self._understands, self._roles = _texts("understands", understands), _texts("roles", roles)
         self.addressing = _addressing(addressing)
-        self._middleware = plain(middleware, "async def functions that come after it are awaited for it")
+        self._middleware = middleware_given(middleware, is_async=False)
         if verify is not None:
             self._middleware = (VerifyMiddleware(verify, self._roles), *self._middleware)
         self._loop: LoopTasks | None = None

@@ -104,7 +104,7 @@ class ClientEndpoints:
         self._connection = connection_to(connection)
         self.operation_timeout = finite(operation_timeout)
         self._profile = None if profile == AUTO else edition(profile, "")
-        self._middleware = middleware_given(middleware)
+        self._middleware = middleware_given(middleware, is_async=None)
         self.addressing = switch(addressing, "addressing")
         self._is_async = any(map(is_coroutine, self._middleware))
         self._options = {
@@ -118,7 +118,6 @@ class ClientEndpoints:
             "observer": observers_given(observer),
             "limits": option(limits, "limits", Limits),
         }
-        self.check_middleware(is_async=self._is_async)  # all functions must be of the same kind
         self._lock = Lock()
         self._sender = AsyncSender()
         self._clients: dict[str | Port, Client] = {}
@@ -170,10 +169,7 @@ class ClientEndpoints:
         Raises:
             UsageError: there are plain functions with asyncio, whose loop they would block, or `async def` without it.
         """
-        for each in self._middleware:
-            if is_coroutine(each) is not is_async:
-                wanted = "async def functions" if is_async else "plain functions; async def is for an AsyncClient"
-                raise UsageError(f"middleware must be {wanted}; got {each!r}")
+        middleware_given(self._middleware, is_async=is_async)
 
     # Calling
 
