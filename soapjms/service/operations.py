@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar
 
 from lxml import etree
 
@@ -228,6 +228,17 @@ class Match(NamedTuple):
         if found is None:
             return missing(WSA_2005, "Action") if service.addressing == REQUIRED else None
         return found if isinstance(found, AddressingFault) else mismatch(found, accepted.soap_action) or found
+
+
+class ServiceArguments(TypedDict, total=False):
+    """The options of a `Service`, for those that make one; see there."""
+
+    policy: Policy
+    understands: Collection[str]
+    roles: Collection[str]
+    middleware: Iterable[Middleware]
+    verify: Verify | None
+    addressing: bool | Required
 
 
 class Operations:

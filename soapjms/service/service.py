@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lxml import etree
 
 from soapjms.protocol.errors import UsageError
-from soapjms.security import Verify
-from soapjms.service.operations import Middleware, OperationRoute, Operations, Required
-from soapjms.service.request import DEFAULT, Policy
+from soapjms.service.operations import OperationRoute, Operations, ServiceArguments
+from soapjms.service.request import Policy
 from soapjms.validation import string_or_none
 
 if TYPE_CHECKING:
@@ -47,15 +46,10 @@ class Service(Operations):
         implementation: ServiceInterface | None = None,
         *,
         port: str | None = None,
-        policy: Policy = DEFAULT,
-        understands: Collection[str] = (),
-        roles: Collection[str] = (),
-        middleware: Iterable[Middleware] = (),
-        verify: Verify | None = None,
-        addressing: bool | Required = False,
         validate: bool = True,
         loader: Any = None,
         allow: Iterable[str | Path] = (),
+        **options: Unpack[ServiceArguments],
     ) -> TypedService:
         """Make a service of a WSDL 1.1, whose functions take Python values and return them.
 
@@ -65,10 +59,10 @@ class Service(Operations):
                 its methods take and return dataclasses. None for functions that `operation` registers.
             port: the name of the port, or SERVICE/PORT; None for that of the implementation, or else for the only
                 SOAP/JMS port.
-            policy, understands, roles, middleware, verify, addressing: see `Service`.
             validate: validate requests and answers against the WSDL's schemas; False checks the types only.
             loader: fetches imports that are not local files, such as a `zeep.Transport()`; None refuses them.
             allow: folders that imports may be read from, beside that of the WSDL.
+            options: `policy`, `understands`, `roles`, `middleware`, `verify`, `addressing`; see `Service`.
 
         Raises:
             InvalidWsdlError: the WSDL or a schema cannot be read or used.
@@ -81,16 +75,8 @@ class Service(Operations):
         from soapjms.zeep.description import described
 
         port = port or port_of(implementation)
-        return TypedService(
-            described(wsdl, port, validate=validate, loader=loader, allow=allow),
-            implementation,
-            policy=policy,
-            understands=understands,
-            roles=roles,
-            middleware=middleware,
-            verify=verify,
-            addressing=addressing,
-        )
+        found = described(wsdl, port, validate=validate, loader=loader, allow=allow)
+        return TypedService(found, implementation, **options)
 
     def operation(
         self, name: str, *, action: str | None = None, policy: Policy | None = None, reply_action: str | None = None

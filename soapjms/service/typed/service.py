@@ -5,11 +5,11 @@ The WS-Addressing actions of the answers of a WSDL's operations are here too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from lxml import etree
 
@@ -17,17 +17,15 @@ from soapjms.protocol.errors import Blame, BlameName, SoapFaultError, UsageError
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.write import NewPort
 from soapjms.reply import Reply
-from soapjms.security import Verify
 from soapjms.service.operations import (
     Match,
-    Middleware,
     OperationRoute,
     Operations,
-    Required,
     RoutableRequest,
+    ServiceArguments,
     element_name,
 )
-from soapjms.service.request import DEFAULT, Policy, Request
+from soapjms.service.request import Policy, Request
 from soapjms.service.typed.signature import ATTACHMENTS, HEADERS, REQUEST, Signature, signature_of
 from soapjms.service.typed.values import element_with, header_names, read_values, reply_with
 from soapjms.validation import string_or_none
@@ -148,22 +146,9 @@ class TypedService(Operations):
         self,
         described: PortDescription,
         implementation: ServiceInterface | None = None,
-        *,
-        policy: Policy = DEFAULT,
-        understands: Collection[str] = (),
-        roles: Collection[str] = (),
-        middleware: Iterable[Middleware] = (),
-        verify: Verify | None = None,
-        addressing: bool | Required = False,
+        **options: Unpack[ServiceArguments],
     ) -> None:
-        super().__init__(
-            policy=policy,
-            understands=understands,
-            roles=roles,
-            middleware=middleware,
-            verify=verify,
-            addressing=addressing,
-        )
+        super().__init__(**options)
         self._described = described
         self.port: Port = described.port
         self.types = described.document.types
