@@ -19,6 +19,7 @@ from brokers.embedded import Broker
 from soapjms.protocol.text import shown
 from soapjms.service.typed import TypedService
 from soapjms.zeep import Client
+from soapjms.zeep.bare import value_in
 from soapjms.zeep.words import arguments_of, read_words
 
 OWN = {
@@ -223,6 +224,15 @@ def test_every_built_in_type_is_tried() -> None:
     tried = {kind for kind, *_ in SAME}
     names = {etree.QName(name).localname for name in default_types}
     assert names - tried == {"anyType", "QName", "NOTATION", "IDREF", "IDREFS", "ENTITY", "ENTITIES"}
+
+
+@pytest.mark.parametrize(("nil", "value"), [("false", []), ("true", None)])
+def test_an_empty_list(nil: str, value: Any, tmp_path: Path) -> None:
+    """It is None only if xsi:nil says so."""
+    content = f'<priced xmlns="{NS}" xmlns:x="http://www.w3.org/2001/XMLSchema-instance" x:nil="{nil}"/>'
+    with Broker("bare").connect() as connection, Client(shop(tmp_path, "numbers"), connection=connection) as client:
+        output = client.service._binding.get("price").output
+        assert value_in(soapjms.envelope(etree.fromstring(content)), output) == value
 
 
 def test_an_attachment(tmp_path: Path) -> None:
