@@ -233,12 +233,9 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 )
 @click.option("--master", metavar="URL", help="Where Spark runs.  [default: local[2]]")
 @click.option(
-    "--conf",
-    multiple=True,
-    callback=named_values("a setting must be NAME=VALUE, such as spark.driver.memory=2g"),
-    metavar="NAME=VALUE",
-    help="A setting of Spark; repeatable.",
-)
+    "--conf", multiple=True, callback=named_values("a setting must be NAME=VALUE, such as spark.driver.memory=2g"),
+    metavar="NAME=VALUE", help="A setting of Spark; repeatable.",
+)  # fmt: skip
 @click.option(
     "--against",
     metavar="OLD",
