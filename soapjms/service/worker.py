@@ -7,6 +7,7 @@ store, and the policy for failures. It makes the answers; it does not accept or 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -497,14 +498,17 @@ class Worker:
     def _is_of_shutdown(self, failure: BaseException | None) -> bool:
         """Say whether a function failed because Python's executors take no work while it shuts down; end waits then.
 
-        The state of the interpreter does not say that: other threads may run long after the main thread has ended.
+        The state of the interpreter alone does not say that: other threads may run long after the main thread has
+        ended. Nor does the text of the error, which may be a sender's.
         """
-        causes = () if failure is None else (failure, failure.__cause__, failure.__context__)
-        if any(isinstance(each, RuntimeError) and "interpreter shutdown" in str(each) for each in causes):
-            self.closing.set()
-            self.on_shutdown()
-            return True
-        return False
+        if failure is None or not getattr(threading, "_SHUTTING_DOWN", True):
+            return False
+        causes = failure, failure.__cause__, failure.__context__
+        if not any(isinstance(each, RuntimeError) and "interpreter shutdown" in str(each) for each in causes):
+            return False
+        self.closing.set()
+        self.on_shutdown()
+        return True
 
     def _request(self, work: Work, claim: Claim, stored: StoredAnswer | None = None) -> Request:
         told = work.delivery.delivery_count

@@ -147,6 +147,17 @@ def test_unclosed() -> None:
 class TestClosing(Peers):
     """`close` finishes what is under way."""
 
+    def test_an_error_that_only_says_so(self, client: Client, other: Connection) -> None:
+        """What a function says of the interpreter, in words of a sender, closes nothing while the program runs."""
+
+        def greet(request: Request) -> None:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+        with Dispatcher(other, URI, serving(greet)) as dispatcher:
+            for _ in range(2):
+                assert client.call(envelope(), timeout=PATIENCE).fault is not None
+            assert dispatcher.health().problem == ""
+
     def test_finishes_what_is_under_way(self, client: Client, other: Connection, broker: Broker) -> None:
         """A request that is being worked on is still answered; one that waits stays on the queue."""
         begun, ready = Event(), Event()

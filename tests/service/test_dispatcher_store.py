@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -120,7 +121,13 @@ class TestRedelivered(WithStore):
         assert len(seen) == 1
 
     def test_answered_before_at_shutdown(
-        self, client: Client, broker: Broker, service: Service, path: Path, caplog: pytest.LogCaptureFixture
+        self,
+        client: Client,
+        broker: Broker,
+        service: Service,
+        path: Path,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Nor is it refused because the program is ending: the next dispatcher answers it."""
 
@@ -131,8 +138,10 @@ class TestRedelivered(WithStore):
             future = client.submit(envelope("Ann"))
             eventually(lambda: first.counts["lost"] == 1, "the commit was lost")
         with broker.connect() as ending:
-            dispatcher = Dispatcher(ending, URI, service, store=path, middleware=[submit]).start()
-            eventually(lambda: dispatcher.health().problem == "it was closed", "it closes itself")
+            with monkeypatch.context() as patch:
+                patch.setattr(threading, "_SHUTTING_DOWN", True)
+                dispatcher = Dispatcher(ending, URI, service, store=path, middleware=[submit]).start()
+                eventually(lambda: dispatcher.health().problem == "it was closed", "it closes itself")
             assert dispatcher.close()
         assert "the program is ending: no more requests are taken from queue:greeter" in caplog.text
         with broker.connect() as connection, Dispatcher(connection, URI, service, store=path):
