@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -141,7 +141,10 @@ class Delivery(ABC):
 
 
 class OnSent(Protocol):
-    """Called with what became of a message: the error, or None and the JMSMessageID if the broker reports it."""
+    """Called with what became of a message: the error, or None and the JMSMessageID if the broker reports it.
+
+    The error is CancelledError for a message whose sender gave up.
+    """
 
     def __call__(self, error: BaseException | None, message_id: str | None = None, /) -> None:
         """Take note."""
@@ -149,8 +152,8 @@ class OnSent(Protocol):
 
 def report(on_sent: OnSent, sent: Future[SendResult]) -> None:
     """Tell the caller of `begin_send` what the future of a message says."""
-    error = None if sent.cancelled() else sent.exception()
-    on_sent(error, None if sent.cancelled() or error is not None else sent.result().message_id)
+    error = CancelledError("the send was cancelled") if sent.cancelled() else sent.exception()
+    on_sent(error, None if error is not None else sent.result().message_id)
 
 
 def _report_near(sent: Completion[SendResult], on_sent: OnSent, _: Future[SendResult]) -> None:
@@ -387,7 +390,8 @@ class Connection(ABC):
 
         If this raises, nothing was sent. If the future raises SendFailedError, the broker refused the message, unless
         its `is_known` is False; with NotSentError or ClosedError nothing was sent; with any other error the outcome is
-        unknown. A caller that gives up may `withdraw` the future.
+        unknown. A caller that gives up cancels the future, or the task that awaits it: a message that still waits, over
+        AMQP for credit, is then never sent. `withdraw` does the same, and says whether the message was not sent.
 
         Raises:
             NotSentError: see `timeout`.

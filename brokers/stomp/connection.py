@@ -205,7 +205,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
         """Send with a receipt, and complete a future once the broker confirms it."""
         receipt = self.new_id("receipt")
         frames = self.encode(link, message, receipt)
-        future.on_cancel = partial(link.forget, receipt)
+        future.revoke = partial(_give_up, link, receipt)
         link.confirm(frames, receipt, partial(future.settle, SENT))
         return future
 

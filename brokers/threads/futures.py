@@ -83,8 +83,8 @@ class Completion(Future[T]):
     callback is logged, as in `concurrent.futures`.
 
     Attributes:
-        revoke: cancels the operation if it has not begun, and returns whether it did; None if it cannot be revoked.
-        on_cancel: called when the future is cancelled, on the thread that cancels it; None if there is nothing to do.
+        revoke: called when the future is cancelled, on the thread that cancels it: it ends the operation if that has
+            not begun, and returns whether it did. None if there is nothing to do.
     """
 
     _done_callbacks: list[Callable[[Future[T]], object]]
@@ -93,7 +93,6 @@ class Completion(Future[T]):
     _result: Any = None
     _exception: BaseException | None = None
     revoke: Callable[[], bool] | None = None
-    on_cancel: Callable[[], object] | None = None
 
     def __init__(self, executor: Callable[[], Executor]) -> None:
         # As in `concurrent.futures`, but whoever waits has a lock of its own, which takes fewer steps than a condition.
@@ -156,22 +155,26 @@ class Completion(Future[T]):
         return super().set_running_or_notify_cancel()
 
     def withdraw(self) -> bool:
-        """Cancel the operation of this future; True if it had not begun, so that it never happens."""
-        is_revoked = self.revoke is not None and not self.done() and self.revoke()
+        """Cancel this future; True if its operation had not begun, so that it never happens."""
+        revoke = self.revoke
+        is_revoked = revoke is not None and revoke()
         self.cancel()
         return is_revoked
 
     def cancel(self) -> bool:
-        """Cancel the future, unless it is done or its operation runs; return whether it is cancelled."""
+        """Cancel the future, unless it is done or its operation runs; return whether it is cancelled.
+
+        An operation that has not begun never will; `withdraw` says whether that is so.
+        """
         with self._condition:
             if self._state != PENDING:
                 return self.cancelled()
             self._state = CANCELLED
             self._open_gates()
-        told = self.on_cancel
+        revoke = self.revoke
         self._invoke_callbacks()
-        if told is not None:
-            told()
+        if revoke is not None:
+            revoke()
         return True
 
     def set_result(self, result: T) -> None:
@@ -214,8 +217,8 @@ class Completion(Future[T]):
             has_waiters = self._gates is not None
         if has_waiters:
             after_burst(self._open_gates)
-        if self.on_cancel is not None:
-            self.on_cancel = None
+        if self.revoke is not None:
+            self.revoke = None
         if self._done_callbacks:
             self._invoke_callbacks()
         return True
@@ -259,7 +262,7 @@ class Completion(Future[T]):
     def _invoke_callbacks(self) -> None:
         """Call the callbacks and drop them, unlike the library: most refer to this future, and the cycle would keep its
         result, which may be large, until the garbage collector runs."""
-        told, self._done_callbacks, self.on_cancel = self._done_callbacks, [], None
+        told, self._done_callbacks, self.revoke = self._done_callbacks, [], None
         for fn in told:
             self._tell(fn)
 

@@ -18,7 +18,8 @@ from weakref import WeakValueDictionary
 
 from lxml import etree
 
-from brokers.connection import Connection
+from brokers.connection import Connection, SendResult
+from brokers.threads.futures import Completion
 from brokers.threads.thread import Pool
 from soapjms.client.call import CallContent, Expiry, OutgoingCall, Response, checked_call, checked_response
 from soapjms.client.client import CANCELLED, CLOSED, CLOSED_MEANWHILE, DEFAULT_TIMEOUT, Client, ClientArguments
@@ -104,15 +105,24 @@ class AsyncSender:
         turns = self._turns_of_loop()
         content = await self._turn(turns, content)
         until, is_over = monotonic() + content.seconds, False
+        sent: Completion[SendResult] | None = None
+
+        def begun(promised: Completion[SendResult]) -> None:
+            nonlocal sent
+            sent = promised
+            if is_over:
+                promised.cancel()
 
         def post() -> None:
             left = content._replace(seconds=until - monotonic())  # its turn may take a while
-            client.post(left, lambda: CANCELLED if is_over else "")
+            client.post(left, lambda: CANCELLED if is_over else "", begun)
 
         try:
             await self._elsewhere(post, until, content.seconds)
         finally:
             is_over = True
+            if sent is not None:
+                sent.cancel()
             turns.release()
 
     async def ping(self, client: Client, timeout: float) -> float:

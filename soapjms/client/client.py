@@ -87,6 +87,8 @@ NO_REPLY: Final = "the broker ended the destination of the replies ({})"
 DEFAULT_DEADLINE: Final = 5.0
 """Seconds that `Client.close` may take."""
 
+OnBegun: TypeAlias = Callable[[Completion[SendResult]], object]
+
 ClientMiddleware: TypeAlias = Callable[[OutgoingCall, Callable[[OutgoingCall], Any]], Any]
 
 FAILED: Final[Mapping[SendOutcome, str]] = {
@@ -153,12 +155,13 @@ class Sender:
         self._numbers = count(1)
         self._keys = RequestKeys()
 
-    def send(self, content: CallContent, given_up: GivenUp) -> None:
+    def send(self, content: CallContent, given_up: GivenUp, on_begun: OnBegun | None = None) -> None:
         """Send a message, and return when the broker has it.
 
         Args:
             content: the message.
             given_up: returns the reason not to send, or an empty string.
+            on_begun: called with what the connection's `send` returned, which may be cancelled.
 
         Raises:
             InvalidEnvelopeError, UsageError: the content cannot be sent.
@@ -171,20 +174,26 @@ class Sender:
         identity = Identity(content.retry_of, self._keys.new())
         others = identity.properties.merged(content.others) if content.others else identity.properties
         if self._observers is None:
-            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, others), content, key, identity, given_up)
+            self._send(RequestingNode(self._endpoint, Mep.ONE_WAY, others), content, key, identity, given_up, on_begun)
             return
         spoken = content.action or self._endpoint.soap_action
         observed = self._observers.sending(one_way=True, correlation_id=key, soap_action=spoken)
         try:
             node = RequestingNode(self._endpoint, Mep.ONE_WAY, others.merged(observed.properties()))
-            self._send(node, content, key, identity, given_up)
+            self._send(node, content, key, identity, given_up, on_begun)
         except BaseException as error:
             observed.end(Outcome.FAILED, error=error)
             raise
         observed.end(Outcome.SENT)
 
     def _send(
-        self, node: RequestingNode, content: CallContent, key: str | None, identity: Identity, given_up: GivenUp
+        self,
+        node: RequestingNode,
+        content: CallContent,
+        key: str | None,
+        identity: Identity,
+        given_up: GivenUp,
+        on_begun: OnBegun | None,
     ) -> None:
         due = time.monotonic() + content.seconds
         sent: Completion[SendResult] | None = None
@@ -208,12 +217,18 @@ class Sender:
             sent = when_connected(
                 self._connection, due, lambda: self._connection.send(message, timeout=left(due)), given_up
             )
+            if on_begun is not None:
+                on_begun(sent)
             message_id = sent.result(left(due)).message_id
         except (BrokerError, FutureTimeoutError) as error:
             outcome = SendOutcome.NOT_SENT if sent is None or sent.withdraw() else outcome_of(error)
             failed = node.send_failed(f"{FAILED[outcome]}: {str(error) or 'no answer from the broker'}")
             trace = CallTrace(str(self._destination), key, time.monotonic() - due + content.seconds)
             raise CallFailedError(failed.text, failed.reason, outcome, identity.retry(node), trace) from error
+        except BaseException:  # such as an interrupt: the message must not be sent once the caller has gone on
+            if sent is not None:
+                sent.cancel()
+            raise
         finally:
             if outgoing is not None:
                 outgoing.sent(message_id)
@@ -494,17 +509,18 @@ class Client:
         is_connected = self._connection.state is ConnectionState.CONNECTED
         return is_connected and self._recorder is None and self._replies.is_open and self._clock.is_known
 
-    def post(self, content: CallContent, given_up: GivenUp = lambda: "") -> None:
+    def post(self, content: CallContent, given_up: GivenUp = lambda: "", on_begun: OnBegun | None = None) -> None:
         """Send a one-way message, and return when the broker has it; see `send`.
 
         Args:
             content: the message, from `content` or from the call that middleware passed on.
             given_up: returns the reason not to send, or an empty string.
+            on_begun: called with what the connection's `send` returned, which may be cancelled.
         """
         self._check_open()
         if self._addressing:
             content, _ = addressed(content, self.endpoint, one_way=True)
-        self._sender.send(content, lambda: given_up() or self._given_up())
+        self._sender.send(content, lambda: given_up() or self._given_up(), on_begun)
 
     def ping(self, timeout: float = PING_TIMEOUT) -> float:
         """Send a message through the broker and back, not to the service, and return the seconds that it took.

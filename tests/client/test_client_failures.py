@@ -40,7 +40,7 @@ from brokers import (
     Transaction,
 )
 from brokers.embedded import Broker
-from soapjms import CallFailedError, CallTimeoutError, Client, UsageError
+from soapjms import CallFailedError, CallTimeoutError, Client, SendOutcome, UsageError
 from soapjms.observing import Begun, Ended, Observation, Observer
 from soapjms.protocol import names
 from soapjms.protocol.record import Direction
@@ -291,9 +291,11 @@ class TestFailures(Peers):
             assert cancelled.cancelled()
             with pytest.raises(CallFailedError, match="could not be sent: no room"):
                 failing.result(PATIENCE)
-            never = client.submit(envelope())
+            unsure = client.submit(envelope())
             sends[-1].cancel()
-            assert not never.done()
+            with pytest.raises(CallFailedError, match=r"^the send was cancelled before a response came") as caught:
+                unsure.result(0)
+            assert caught.value.outcome is SendOutcome.UNKNOWN
 
     def test_recorder_fails(
         self, connection: Connection, other: Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -58,6 +58,7 @@ from brokers.embedded import Broker
 from brokers.stomp import Reconnect
 from brokers.url import Credentials
 from soapjms import (
+    AsyncClient,
     CallFailedError,
     CallTimeoutError,
     Client,
@@ -535,11 +536,66 @@ def test_without_credit() -> None:
             failure_of(lambda: client.call(envelope("Ann"), timeout=0.2)),
         ]
         assert [each.outcome for each in errors] == [SendOutcome.NOT_SENT] * 2
-        (link,) = [peer.links[each.name] for each in peer.attached if each.is_sender and not each.dynamic]
-        peer.do(lambda: link.flow(10))
-        client.send(envelope("Bob"))
-        assert peer.arrived.get(timeout=PATIENCE) == "1"
-        assert peer.arrived.empty()
+        assert not any(each.is_confirmed for each in errors)
+        assert_only_this_is_sent(peer, connection)
+
+
+def links_to_send(peer: Peer) -> list[Any]:
+    """List the links by which a client sends."""
+    return [peer.links[each.name] for each in peer.attached if each.is_sender and not each.dynamic]
+
+
+def assert_only_this_is_sent(peer: Peer, connection: Connection) -> None:
+    """Let the client send, and check that nothing is sent but one message more."""
+    last = connection.send(text())
+    (link,) = links_to_send(peer)
+    peer.do(lambda: link.flow(10))
+    last.result(PATIENCE)
+    assert (peer.arrived.get(timeout=PATIENCE), peer.arrived.empty()) == ("1", True)
+
+
+@pytest.mark.parametrize("kind", ["call", "send"])
+def test_cancelled_without_credit(kind: str) -> None:
+    """What waits for credit is not sent once the task of its call or one-way message was cancelled."""
+
+    async def cancelled(peer: Peer, connection: Connection) -> None:
+        async with AsyncClient(connection, URI, timeout=PATIENCE) as client:
+            task = asyncio.ensure_future(getattr(client, kind)(envelope("Ann")))
+            while not links_to_send(peer):
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    with Peer(credit=0) as peer, brokers.connect(peer.url, timeout=PATIENCE, reconnect=False) as connection:
+        asyncio.run(cancelled(peer, connection))
+        assert_only_this_is_sent(peer, connection)
+
+
+class Interrupted(Wrapped):
+    """A connection whose caller is interrupted while it waits for the broker to have a message."""
+
+    def send(self, *arguments: Any, **options: Any) -> Any:
+        sent = super().send(*arguments, **options)
+
+        def interrupt(timeout: float | None = None) -> Any:
+            raise KeyboardInterrupt
+
+        sent.result = interrupt
+        return sent
+
+
+def test_interrupted_without_credit() -> None:
+    """What waits for credit is not sent once its caller was interrupted, as by Ctrl+C."""
+    with (
+        Peer(credit=0) as peer,
+        brokers.connect(peer.url, timeout=PATIENCE, reconnect=False) as connection,
+        Client(Interrupted(connection), URI, timeout=PATIENCE) as client,
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            client.send(envelope("Ann"))
+        eventually(lambda: links_to_send(peer), "it is attached")
+        assert_only_this_is_sent(peer, connection)
 
 
 @pytest.mark.parametrize("credit", [0, 1])

@@ -5,6 +5,7 @@ The names AT-xx are those of `docs/conformance-amqp.md`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -18,11 +19,14 @@ from proton import Condition, Delivery, Described, Terminus, symbol, ulong
 import brokers
 from brokers import (
     BrokerError,
+    Completion,
     ConnectionFailedError,
     ConnectionLostError,
     DestinationGoneError,
     DestinationKind,
+    Message,
     SendFailedError,
+    SendResult,
     queue,
     topic,
 )
@@ -348,6 +352,44 @@ def test_messages_that_wait_are_not_compared_with_each_other() -> None:
             outbox = session.outboxes.to(queue("q"))
             assert not any(outbox.post(Counted(b"x", lambda error: None)) for _ in range(100))
     assert compared == []
+
+
+async def awaited(sent: Completion[SendResult]) -> None:
+    """Await a send in a task that is cancelled."""
+
+    async def wait() -> SendResult:
+        return await sent
+
+    waiting = asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+@pytest.mark.parametrize(
+    "give_up",
+    [
+        lambda connection, message: connection.send(message).withdraw(),
+        lambda connection, message: connection.send(message).cancel(),
+        lambda connection, message: asyncio.run(awaited(connection.send(message))),
+        lambda connection, message: connection.begin_send(message, lambda *_: None)(),
+        lambda connection, message: connection.begin_answer(None, message, lambda *_: None)(),
+    ],
+    ids=["withdraw", "cancel", "await", "begin_send", "begin_answer"],
+)
+def test_what_waits_for_credit_is_never_sent_once_its_sender_has_given_up(
+    give_up: Callable[[brokers.Connection, Message], object],
+) -> None:
+    """Whichever way the sender gives up."""
+    with Peer(credit=0) as peer, connect(peer) as connection:
+        give_up(connection, text())
+        last = connection.send(text())
+        wait_until(lambda: peer.links)
+        (link,) = peer.links.values()
+        peer.do(lambda: link.flow(10))
+        assert error_of(last) is None
+        assert (peer.arrived.get(timeout=PATIENCE), peer.arrived.empty()) == ("1", True)
 
 
 def test_unused_credit_that_the_broker_wants_back() -> None:
