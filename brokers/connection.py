@@ -193,7 +193,7 @@ class Consumer(ABC):
     def close(self) -> None:
         """End the subscription; deliveries that were not accepted go back to the broker. Idempotent.
 
-        Once this has returned and no `on_delivery` runs, no other begins; one that a thread is just about to call counts
+        Once this has returned and no `on_delivery` runs, no other begins; one that a thread is about to call counts
         as running, so its first line may come later. `Connection.close` waits for both. There is one exception: with
         `auto_accept`, over SMQP, and over AMQP after a redirect, messages that were handed over before are still
         delivered, as they count as accepted. Called from `on_delivery` itself it returns at once.
