@@ -10,12 +10,13 @@ from secrets import token_hex
 from threading import Event, Lock
 from typing import Final, NamedTuple
 
-from brokers.adapter.wait import epoch_milliseconds, left
+from brokers.adapter.wait import epoch_milliseconds
 from brokers.arguments import finite
 from brokers.connection import Connection, Consumer, Delivery, SendResult, end_temporary, ended_on_failure, stop
 from brokers.errors import BrokerError, ClosedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
 from brokers.threads.thread import Thread, future_of
+from brokers.threads.timer import left
 from soapjms import events
 from soapjms.protocol.errors import PingFailedError
 

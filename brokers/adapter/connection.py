@@ -18,14 +18,13 @@ from typing import Any, Final, Generic, TypeVar
 from brokers import events
 from brokers.adapter.consumer import THREAD_RETRY_SECONDS, LastingConsumer, SessionT, temporary_kind
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect, Reconnector
-from brokers.adapter.wait import left
 from brokers.arguments import time_to_close
 from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState, SubscribeOptions
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
 from brokers.message import Destination, DestinationKind
 from brokers.threads.futures import Callbacks, Completion, NearCompletion
 from brokers.threads.pool import Crew, Turns
-from brokers.threads.timer import Deadlines
+from brokers.threads.timer import Deadlines, left
 
 WHY: Final = {ConnectionState.LOST: ConnectionLostError, ConnectionState.CLOSED: ClosedError}
 

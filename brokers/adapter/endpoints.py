@@ -23,6 +23,7 @@ from brokers.arguments import finite, is_count
 from brokers.errors import BrokerError, ClosedError, ConnectionFailedError, UnreachableError, UsageError
 from brokers.files import reason_of
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 
 
 class Openable(Protocol):
@@ -87,7 +88,7 @@ class BrokerEndpoints(Generic[LoginT, LinkT]):
         failures: list[ConnectionFailedError] = []
         for position, login in enumerate(logins):
             try:
-                link = self._enter(login, max(0.0, until - monotonic()) / (len(logins) - position))
+                link = self._enter(login, left(until) / (len(logins) - position))
             except ConnectionFailedError as error:
                 failures.append(error)
             else:
@@ -241,7 +242,7 @@ class Reconnector:
     def join(self, until: float) -> None:
         """Wait for the current attempt until the monotonic clock shows `until`."""
         if self._thread is not None and self._thread is not current_thread():
-            self._thread.join(max(0.0, until - monotonic()))
+            self._thread.join(left(until))
 
     def _run(self) -> None:
         lost, why, is_silent = monotonic(), "", False

@@ -14,8 +14,8 @@ from selectors import EVENT_READ, DefaultSelector
 from time import monotonic
 from typing import Final, NamedTuple, TypeVar
 
-from brokers.adapter.wait import left
 from brokers.adapter.wrong_port import HEAD_OCTETS, PortUrl, check_silent
+from brokers.threads.timer import left
 
 SILENT_SECONDS: Final = 3.0
 """Seconds, and at most a third of the time-out, after which a peer that has said nothing is greeted otherwise."""

@@ -39,11 +39,6 @@ def expiration_here(stated: int | None, lifetime: int, received: int, *, is_left
     return last if stated is None or not first <= stated <= last + CLOCK_TOLERANCE else stated
 
 
-def left(until: float) -> float:
-    """Return the seconds until the monotonic clock shows `until`, or 0 if that has passed."""
-    return max(0.0, until - time.monotonic())
-
-
 CANCEL_POLL_SECONDS: Final = 0.2
 """Poll interval, in seconds, for cancelled waits, which the connection does not know of."""
 

@@ -36,6 +36,7 @@ from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostErr
 from brokers.files import reason_of
 from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 
 
 class Waker:
@@ -255,7 +256,7 @@ class Driver(ABC):
 
     def close(self, until: float) -> None:
         """Close the connection and end the thread before the monotonic clock shows `until`."""
-        if self.is_up and self.lock.acquire(timeout=max(0.0, until - monotonic())):
+        if self.is_up and self.lock.acquire(timeout=left(until)):
             try:
                 if self.is_up and self._machine is not None:
                     self._machine.connection.close()
@@ -283,8 +284,8 @@ class Driver(ABC):
         thread = self._thread
         if thread is None or (get_ident() == self._leader and not self._is_at_task):
             return
-        if self._over.wait(max(0.0, until - monotonic())) and thread is not current_thread() and not self._is_relieved:
-            thread.join(max(0.0, until - monotonic()))
+        if self._over.wait(left(until)) and thread is not current_thread() and not self._is_relieved:
+            thread.join(left(until))
 
     def _end(self, error: BrokerError) -> None:
         with self.lock:

@@ -10,6 +10,7 @@ from brokers.adapter.endpoints import BrokerEndpoints, LinkT
 from brokers.amqp.url import AmqpLogin, is_plain
 from brokers.errors import ConnectionFailedError
 from brokers.network_schemes import NETWORK_SCHEMES, OTHER_NAMES, WEB_SCHEMES
+from brokers.threads.timer import left
 
 MAX_DETOURS: Final = 5
 """Maximum number of redirects in a row that a client follows."""
@@ -70,7 +71,7 @@ class AmqpEndpoints(BrokerEndpoints[AmqpLogin, LinkT]):
         for _ in range(MAX_DETOURS + 1):
             engine = self._next(login)
             try:
-                engine.open(max(0.0, until - monotonic()))
+                engine.open(left(until))
             except DetourError as detour:
                 trail.append(str(detour))
                 login = detour.login

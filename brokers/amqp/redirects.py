@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from time import monotonic
 from typing import Any, Final, TypeAlias
 
 from brokers.amqp.endpoints import MAX_DETOURS, redirected
@@ -22,6 +21,7 @@ from brokers.amqp.url import AmqpLogin
 from brokers.connection import Connection, ConnectionState, SendResult
 from brokers.errors import BrokerError, DestinationGoneError, SendFailedError, UnsentError
 from brokers.message import Message
+from brokers.threads.timer import left
 
 MAX_KNOWN_PLACES: Final = 1000
 """Maximum number of reply destinations whose connection is remembered."""
@@ -118,7 +118,7 @@ class Branches:
             self._is_closed = True
             made = list(self._made.values())
         for each in made:
-            each.close(max(0.0, until - monotonic()))
+            each.close(left(until))
 
     @property
     def _has_room(self) -> bool:

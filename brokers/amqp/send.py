@@ -15,7 +15,6 @@ from functools import partial
 from itertools import count
 from math import inf
 from threading import Condition as Signal
-from time import monotonic
 from typing import Final, TypeAlias
 
 from proton import Condition, Data, Receiver, Sender, Terminus, symbol
@@ -38,6 +37,7 @@ from brokers.amqp.transfers import (
 )
 from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError, UnsentError
 from brokers.message import Destination
+from brokers.threads.timer import left
 
 Settle: TypeAlias = Callable[[BrokerError | None], None]
 """Called once: with None if the broker accepted the message, otherwise with the error. The reading thread calls it, so
@@ -136,8 +136,8 @@ class Outbox(AmqpLink):
                     posting.note_sent()
                 return True
         while until is not None and len(self._waiting) >= MAX_WAITING_MESSAGES and self._engine.is_up:
-            left = until - monotonic()
-            if not wait or left <= 0 or not self._room.wait(None if left == inf else left):
+            rest = left(until)
+            if not wait or not rest or not self._room.wait(None if rest == inf else rest):
                 raise NotSentError(f"{NOT_SENT}, nor were {MAX_WAITING_MESSAGES} before it")
         if not self._engine.is_up:
             raise self._engine.lost()

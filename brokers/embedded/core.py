@@ -18,7 +18,6 @@ from functools import partial
 from itertools import count
 from secrets import token_hex
 from threading import get_ident
-from time import monotonic
 from typing import Final, TypeAlias
 
 from brokers import events
@@ -60,6 +59,7 @@ from brokers.errors import (
     UsageError,
 )
 from brokers.message import Destination, DestinationKind, Message
+from brokers.threads.timer import left
 
 
 class DestinationNodes:
@@ -453,7 +453,7 @@ class EmbeddedCore:
         """Wait until a stopped subscription has no thread, or the monotonic clock shows `until`."""
         with self._lock.rested:
             if subscription.thread != get_ident():
-                self._lock.rested.wait_for(lambda: subscription.thread is None, max(0.0, until - monotonic()))
+                self._lock.rested.wait_for(lambda: subscription.thread is None, left(until))
 
     def allow(self, subscription: OutletSubscription, prefetch: int) -> None:
         """Set the number of deliveries that a subscription may hold, or on credit how many more it gets."""

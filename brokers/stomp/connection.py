@@ -34,6 +34,7 @@ from brokers.stomp.temporary import Annexes
 from brokers.stomp.transaction import StompTransaction, TransactionNames
 from brokers.stomp.url import StompLogin
 from brokers.threads.futures import Completion
+from brokers.threads.timer import left
 
 FIRST_LOGIN_SHARE: Final = 1 / 3
 """Share of the time for a login after which the login is tried again."""
@@ -74,14 +75,14 @@ class StompEndpoints(BrokerEndpoints[StompLogin, StompSession]):
 
         A broker with some deadlocked threads may answer on others: Artemis does, see `confirms_leave`.
         """
-        left = max(0.0, until - monotonic())
+        seconds = left(until)
         link = self._next(login)
         try:
-            link.open(left, left * FIRST_LOGIN_SHARE)
+            link.open(seconds, seconds * FIRST_LOGIN_SHARE)
         except UnansweredError as error:
             events.STOMP_LOGIN_AGAIN.log(f"{error}".partition(";")[0])
             link = self._next(login)
-            link.open(max(0.0, until - monotonic()))
+            link.open(left(until))
         return link
 
 

@@ -37,7 +37,7 @@ from brokers.stomp.session import SUBSCRIBE, Settle, StompSession, SubscriptionR
 from brokers.stomp.strays import Stray, Strays
 from brokers.stomp.temporary import Home
 from brokers.threads.pool import Crew
-from brokers.threads.timer import Later
+from brokers.threads.timer import Later, left
 
 NOT_KEPT: Final = "the dead letter is without its body"
 """Note for a message whose body was not read and whose dead letter the adapter creates."""
@@ -454,7 +454,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         subscription = self._subscription
         while self._under_way and subscription is not None and subscription.link.is_up and monotonic() < until:
             for each in list(self._under_way):  # one may begin another before it ends
-                each.wait(max(0.0, until - monotonic()))
+                each.wait(left(until))
 
     def end(self, headers: Headers | None = None) -> bytes:
         """Void all held deliveries, and return the frames to write for that; empty if that was done before."""

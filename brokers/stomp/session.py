@@ -32,6 +32,7 @@ from brokers.stomp.frames import acknowledgement, refusal, text_of
 from brokers.stomp.socket import Wire
 from brokers.stomp.url import StompLogin
 from brokers.threads.pool import Crew
+from brokers.threads.timer import left
 
 Settle: TypeAlias = Callable[[BrokerError | None], None]
 """Called once, by the reading thread: with None when the receipt came, otherwise with the error. It must not block."""
@@ -334,14 +335,14 @@ class StompSession:
 
     def close(self, until: float, farewell: Callable[[], bytes]) -> None:
         """Write `farewell()`, disconnect, end the session and its thread before the monotonic clock shows `until`."""
-        if self.is_up and self.writing.acquire(timeout=max(0.0, until - monotonic())):
+        if self.is_up and self.writing.acquire(timeout=left(until)):
             gone = Event()
             try:
                 data = farewell() + LEAVE[self.dialect.confirms_leave]
                 self.request(data, {"leave": lambda _: gone.set()})
             finally:
                 self.writing.release()
-            gone.wait(max(0.0, until - monotonic()))
+            gone.wait(left(until))
             # The broker closes the socket now; if we closed it first, the broker might log a failure.
             self._wire.join(min(until, monotonic() + BROKER_CLOSE_SECONDS))
         if self.is_up:

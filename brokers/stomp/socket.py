@@ -49,6 +49,7 @@ from brokers.stomp.url import StompLogin
 from brokers.threads.bursts import SUBMITTERS, Submitter, begin_bursts, end_burst, leave_bursts
 from brokers.threads.pool import Crew, GuestThread
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 
 READ_OCTETS: Final = 65_536
 """Maximum number of octets of one read."""
@@ -325,8 +326,8 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
             TimeoutError: the monotonic clock shows `until`.
         """
         while self._waiting and not self._is_down:
-            left = until - monotonic()
-            if left <= 0 or not self._written.wait(None if left == inf else left):
+            rest = left(until)
+            if not rest or not self._written.wait(None if rest == inf else rest):
                 raise TimeoutError("the broker does not read")
 
     def _write(self, frames: bytes) -> None:
@@ -400,9 +401,9 @@ class Wire(BaseTransport):  # type: ignore[misc]  # stomp.py has no types
         If the reader runs a task, which may be the caller, this waits for the thread that stands in.
         """
         if self._guest is not None and self._guest.is_busy:
-            self._over.wait(max(0.0, until - monotonic()))
+            self._over.wait(left(until))
         elif self.reader is not None and self.reader is not current_thread():
-            self.reader.join(max(0.0, until - monotonic()))
+            self.reader.join(left(until))
 
     def _start_reader(self, loop: Callable[[], None]) -> Thread:
         def read() -> None:

@@ -20,6 +20,7 @@ from brokers.message import Destination, DestinationKind
 from brokers.stomp.codec import pack
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
 from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute
+from brokers.threads.timer import left
 
 MAX_ANNEX_QUEUES: Final = 50
 """Maximum number of queues in one annex; it is small, because the broker keeps them until the last has ended."""
@@ -145,7 +146,7 @@ class Annexes:
     def _open(self, until: float) -> Annex:
         login = replace(self.main.login, client_id=None)  # only one session may have the client id
         annex = Annex(StompSession(login, lambda _: self._note_end(annex)))
-        annex.link.open(max(0.0, until - monotonic()))
+        annex.link.open(left(until))
         self._annexes.append(annex)
         annex.is_ours = True
         if self._is_over:
@@ -165,7 +166,7 @@ class Annexes:
         try:
             self._ask(home.link, "SUBSCRIBE", {"id": subscription, "destination": home.own.address or ""}, until)
             self._ask(self.main, "SEND", {"destination": made.address or "", "content-length": "0"}, until)
-            if not came.wait(max(0.0, until - monotonic())):
+            if not came.wait(left(until)):
                 raise BrokerError(f"{home.link}: a message to {made} did not arrive there")
         finally:
             home.link.unroute(subscription)

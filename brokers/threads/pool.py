@@ -27,6 +27,7 @@ from typing import Any, Final, Generic, TypeVar
 from brokers import events
 from brokers.threads.bursts import SUBMITTERS, Submitter, begin_bursts
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 
 T = TypeVar("T")
 
@@ -270,7 +271,7 @@ class Crew:
             self._watch.notify()
         for thread in threads if until is not None else ():
             if thread is not None and thread is not current_thread():
-                thread.join(max(0.0, (until or 0.0) - monotonic()))
+                thread.join(left(until or 0.0))
 
     # Called with the lock held
 
@@ -543,7 +544,7 @@ class Turns(Generic[T]):
         with self._changed:
             self._is_awaited = True
             if not self.is_inside:
-                self._changed.wait_for(lambda: self._thread is None, max(0.0, until - monotonic()))
+                self._changed.wait_for(lambda: self._thread is None, left(until))
 
     def _run(self) -> None:
         while True:

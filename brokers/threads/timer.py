@@ -1,4 +1,4 @@
-"""A timer: one thread that calls functions at their deadlines."""
+"""A timer, one thread that calls functions at their deadlines; and the time that is left until a deadline."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ Later: TypeAlias = Callable[[float, Callable[[], None]], None]
 
 MIN_SWEEP_DEADLINES: Final = 64
 """Number of forgotten deadlines that may stay in the heap before it is swept."""
+
+
+def left(until: float) -> float:
+    """Return the seconds until the monotonic clock shows `until`, or 0 if that has passed."""
+    return max(0.0, until - time.monotonic())
 
 
 class Deadline:
@@ -129,4 +134,4 @@ class Deadlines:
         """Return the seconds until the first deadline, 0 if it has passed, or None if there is no deadline."""
         if not self._heap:
             return None
-        return max(0.0, self._heap[0].seconds - time.monotonic())
+        return left(self._heap[0].seconds)

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, Self
 from brokers.connection import Connection, ConnectionState, Delivery, stop
 from brokers.message import Destination, Message
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 from soapjms import events
 from soapjms.capture.log import CaptureLog, utc_now
 from soapjms.capture.mask import Mask, MaskedMessage
@@ -373,12 +374,12 @@ class Capture:
     def _write_all(self) -> None:
         due, is_over = monotonic() + FLUSH_SECONDS, False
         while not (is_over or self._backlog.is_over):
-            left, is_full = max(0.0, due - monotonic()), False
+            rest, is_full = left(due), False
             if self.problem is None:
-                arrived = self._backlog.take(left)
+                arrived = self._backlog.take(rest)
                 is_full = arrived is not None and self._take(arrived)
             else:  # copies wait in the backlog, which is bounded
-                is_over = self._backlog.wait_for_end(left)
+                is_over = self._backlog.wait_for_end(rest)
             if is_full or is_over or monotonic() >= due:
                 self._flush()
                 due, is_over = monotonic() + FLUSH_SECONDS, is_over and self.problem is not None

@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack
 
 from lxml import etree
 
-from brokers.adapter.wait import GivenUp, await_connected, epoch_milliseconds, left, when_connected, why_lost
+from brokers.adapter.wait import GivenUp, await_connected, epoch_milliseconds, when_connected, why_lost
 from brokers.arguments import finite, time_to_close
 from brokers.connection import Connection, ConnectionState, SendResult
 from brokers.errors import BrokerError, ClosedError, NotSentError, SendFailedError
@@ -29,6 +29,7 @@ from brokers.naming import Names
 from brokers.threads.futures import Callbacks, Completion
 from brokers.threads.pool import Crew
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 from soapjms import events
 from soapjms.capture.recorder import OutgoingRecord, Recorder, record
 from soapjms.client.addressing import addressed

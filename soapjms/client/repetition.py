@@ -16,11 +16,12 @@ from functools import cached_property
 from secrets import token_hex
 from typing import Final
 
-from brokers.adapter.wait import epoch_milliseconds, left
+from brokers.adapter.wait import epoch_milliseconds
 from brokers.arguments import finite
 from brokers.connection import Capabilities, Connection, Delivery, end_temporary, stop
 from brokers.errors import BrokerError, UnsupportedError
 from brokers.message import Destination, Message, PropertyType, changed
+from brokers.threads.timer import left
 from soapjms.client.call import UNPARSED
 from soapjms.client.client import DEFAULT_TIMEOUT, UNREAD, outcome_of
 from soapjms.client.pending_calls import UNSENT

@@ -21,7 +21,6 @@ from math import inf
 from threading import Lock
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from brokers.adapter.wait import left
 from brokers.connection import (
     Connection,
     ConnectionState,
@@ -34,6 +33,7 @@ from brokers.connection import (
 from brokers.errors import BrokerError, ClosedError, NotSentError
 from brokers.message import Destination, Message
 from brokers.threads.thread import future_of
+from brokers.threads.timer import left
 from soapjms.protocol.errors import UsageError
 
 log = logging.getLogger("soapjms.replies")

@@ -17,13 +17,14 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
-from brokers.adapter.wait import left, when_connected
+from brokers.adapter.wait import when_connected
 from brokers.arguments import finite, time_to_close
 from brokers.connection import Connection, ConnectionState, Delivery, SendResult, stop
 from brokers.errors import ClosedError
 from brokers.message import Destination, Message, queue
 from brokers.naming import Names
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 from soapjms import events
 from soapjms.capture.recorder import Recorder
 from soapjms.destinations import VARIANTS, ReplyRule, destination_of, require_carried

@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 
 from brokers.errors import BrokerError
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 from soapjms import events
 from soapjms.observing import Health
 from soapjms.protocol.errors import StoreError, UsageError
@@ -273,7 +274,7 @@ class Supervisor:
             process.terminate()
         until = time.monotonic() + self._options.grace + KILL_GRACE_SECONDS
         for process in running:
-            process.join(max(0.0, until - time.monotonic()))
+            process.join(left(until))
             if process.exitcode is None:
                 events.PROCESS_KILLED.log(process.pid)
                 process.kill()

@@ -21,6 +21,7 @@ from brokers.arguments import finite, time_to_close
 from brokers.connection import Connection
 from brokers.message import MessageType
 from brokers.naming import Names
+from brokers.threads.timer import left
 from soapjms.capture.recorder import Recorder
 from soapjms.client.async_client import AsyncSender, sent_through
 from soapjms.client.call import CallContent, Expiry, Response, checked_response
@@ -237,7 +238,7 @@ class ClientEndpoints:
             self._clients.clear()
         self._sender.close()
         for client in clients:
-            client.close(max(0.0, until - monotonic()))
+            client.close(left(until))
 
     async def aclose(self) -> None:
         """Do the same without blocking the event loop."""

@@ -28,6 +28,7 @@ from brokers.listeners.guesses import SHOWN_CHARACTERS, Guesses, place_of
 from brokers.listeners.reach import check_reach
 from brokers.listeners.room import Room
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 from brokers.url import bracketed
 
 __all__ = ["Action", "Listener", "Options", "Right", "Rights"]
@@ -124,7 +125,7 @@ class Listener:
         with suppress(OSError):  # some systems report that a listening socket is not connected
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join(max(0.0, until - monotonic()))
+        self._thread.join(left(until))
         for guest in guests:
             guest.close(until)
 

@@ -28,6 +28,7 @@ from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.replies import RefusedError
 from brokers.threads.pool import Turns
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 
 SETTLE_SECONDS: Final = 5.0
 """Maximum time, in seconds, that closing waits for the server's part of an acknowledgement."""
@@ -180,7 +181,7 @@ class ConsumerHearer:
         """Give back the held message, and wait until the server knows what was settled."""
         self.ended()
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_settling, max(0.0, until - monotonic()))
+            self._changed.wait_for(lambda: not self._is_settling, left(until))
 
     def _settled(self) -> None:
         self._is_settling = False
@@ -277,7 +278,7 @@ class SmqpConsumer(Consumer):
     def join(self, until: float) -> None:
         """Wait for the running `on_delivery`, unless called by it."""
         if self._thread is not current_thread():
-            self._thread.join(max(0.0, until - monotonic()))
+            self._thread.join(left(until))
 
     def leave(self, until: float) -> None:
         """Give back the held message, and end the session."""

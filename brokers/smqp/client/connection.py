@@ -45,6 +45,7 @@ from brokers.smqp.protocol.messages import Attributes, SmqpLimits, SmqpMessage, 
 from brokers.smqp.protocol.replies import MEANINGS, ProtocolError, RefusedError, ReplyCode, SmqpReply
 from brokers.smqp.protocol.topics import covers_all_of, fold
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 from brokers.url import bracketed
 
 RECEIVE_OCTETS: Final = 64 * 1024
@@ -390,7 +391,7 @@ class KeptConnection(Questions):
                 whether the command was executed.
             ClosedError: the connection was closed by `close`.
         """
-        if not self.lock.acquire(timeout=min(TIMEOUT_MAX, max(0.0, until - monotonic()))):
+        if not self.lock.acquire(timeout=min(TIMEOUT_MAX, left(until))):
             raise NotSentError("the command was not sent in time: the server has not answered earlier commands")
         try:
             line = self._usable()

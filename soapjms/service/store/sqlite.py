@@ -44,6 +44,7 @@ from typing import Final, Self, TypeAlias
 from brokers.arguments import finite
 from brokers.message import Message
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 from soapjms import events
 from soapjms.protocol.errors import OvertakenError, StoreError, UsageError
 from soapjms.service.store.base import KEY_OCTETS, OWN_PLACE, UNCOUNTED_DELIVERIES, Claim, FinishedBefore, Store
@@ -363,15 +364,15 @@ class SqliteStore(Store):
 
     def _wait_for(self, attempt: Callable[[float], bool], until: float) -> None:
         """Attempt something for `LOCK_WARNING_SECONDS`, then log a warning and attempt it until `until`."""
-        left = max(0.0, until - time.monotonic())
-        if attempt(min(left, LOCK_WARNING_SECONDS)):
+        seconds = left(until)
+        if attempt(min(seconds, LOCK_WARNING_SECONDS)):
             return
         held = self._held_by()
-        if left > LOCK_WARNING_SECONDS:
+        if seconds > LOCK_WARNING_SECONDS:
             events.STORE_REQUEST_WAITS.log(held)
             self._waiting.add(get_ident())
             try:
-                if attempt(max(0.0, until - time.monotonic())):
+                if attempt(left(until)):
                     return
             finally:
                 self._waiting.discard(get_ident())
