@@ -20,7 +20,7 @@ from brokers import events
 from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer, why_of
 from brokers.adapter.redelivery import MAX_DELIVERIES, carried_reason, pause_after
 from brokers.amqp.message import ReceivedMessage, from_amqp_head, from_amqp_message
-from brokers.amqp.outcomes import RedirectedError, StolenError
+from brokers.amqp.outcomes import PRECONDITION, RedirectedError, StolenError
 from brokers.amqp.receive import AmqpArrival, Inlet
 from brokers.amqp.session import AmqpSession
 from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
@@ -144,7 +144,7 @@ class AmqpDelivery(Delivery):
 
 
 def _condition(reason: str | None) -> Condition | None:
-    return None if reason is None else Condition("amqp:precondition-failed", reason)
+    return None if reason is None else Condition(PRECONDITION, reason)
 
 
 class Retreat:

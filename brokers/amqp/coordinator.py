@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from proton import Condition, Described, Receiver, Sender, Terminus, ulong
 
 from brokers.amqp.engine import AmqpEngine, AmqpLink
-from brokers.amqp.outcomes import NOT_ALLOWED, UNAUTHORIZED, failure_of, final_outcome, refusal, text_of
+from brokers.amqp.outcomes import LACKING, failure_of, final_outcome, refusal, text_of
 from brokers.amqp.sections import AmqpSection, encode
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.amqp.transfers import Transfer, declared_transaction, send, settle, was_accepted, wrapped
@@ -23,9 +23,6 @@ from brokers.errors import BrokerError, SendFailedError, UnsupportedError
 DECLARE: Final = 0x31
 DISCHARGE: Final = 0x32
 LOCAL: Final = "amqp:local-transactions"
-
-LACKING: Final = frozenset({"amqp:not-found", "amqp:not-implemented", UNAUTHORIZED, NOT_ALLOWED})
-"""Conditions of a broker that has no transactions, or none for this user, as long as the connection lasts."""
 
 FRESH_SECONDS: Final = 10.0
 """Time for which a transaction declared in advance is kept, in seconds; brokers end unused ones."""

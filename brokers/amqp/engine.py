@@ -19,7 +19,7 @@ from brokers.amqp.driver import JOIN_SECONDS, Driver
 from brokers.amqp.endpoints import DetourError, redirected
 from brokers.amqp.events import TRANSFER, key_of
 from brokers.amqp.machine import MEBIBYTE, RELAY, AmqpMachine, Handlers, client_machine
-from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, text_of
+from brokers.amqp.outcomes import CONNECTION_REDIRECT, LIMIT, NOT_ALLOWED, text_of
 from brokers.amqp.transfers import Transfer, new_place, outgoing_octets
 from brokers.amqp.url import AmqpLogin
 from brokers.errors import BrokerError, ConnectionFailedError
@@ -57,8 +57,6 @@ class AmqpLink(Protocol):
     def lost(self, error: BrokerError) -> None:
         """The connection has ended. Called without the lock, by any thread, once."""
 
-
-REDIRECT: Final = "amqp:connection:redirect"
 
 MAX_UNWRITTEN: Final = MEBIBYTE
 """Number of octets waiting for the broker to read beyond which nothing is sent and no credit given."""
@@ -305,7 +303,7 @@ class AmqpEngine(Driver):
     def _on_connection_close(self, event: Any) -> None:
         condition = event.connection.remote_condition
         event.connection.close()
-        if condition is not None and condition.name == REDIRECT:
+        if condition is not None and condition.name == CONNECTION_REDIRECT:
             self._why = f": {text_of(condition)}"
             self._flush()
             login = redirected(self.login, condition.info)

@@ -11,37 +11,33 @@ from proton import Condition, Delivery, Described
 from brokers.amqp.transfers import TRANSACTIONAL
 from brokers.errors import BrokerError, DestinationGoneError, SendFailedError
 
-GONE: Final = frozenset({"amqp:not-found", "amqp:resource-deleted"})
+DECODE: Final = "amqp:decode-error"
+INVALID: Final = "amqp:invalid-field"
+LIMIT: Final = "amqp:resource-limit-exceeded"
+NOT_ALLOWED: Final = "amqp:not-allowed"
+NOT_FOUND: Final = "amqp:not-found"
+NOT_IMPLEMENTED: Final = "amqp:not-implemented"
+PRECONDITION: Final = "amqp:precondition-failed"
+UNAUTHORIZED: Final = "amqp:unauthorized-access"
+CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
+LINK_REDIRECT: Final = "amqp:link:redirect"
+LINK_STOLEN: Final = "amqp:link:stolen"
+OVERSIZED: Final = "amqp:link:message-size-exceeded"
+TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
+
+REDIRECTS: Final = frozenset({CONNECTION_REDIRECT, LINK_REDIRECT})
+
+GONE: Final = frozenset({NOT_FOUND, "amqp:resource-deleted"})
 """Conditions of a destination that does not exist, or no longer exists."""
 
 GONE_WORDS: Final = re.compile(r"DestinationDoesNotExist|does not exist|^(temp-)?(queue|topic)://\S+$")
 """The same in descriptions of brokers with their own conditions; ActiveMQ Classic says `failed` and only the name."""
 
-LIMIT: Final = "amqp:resource-limit-exceeded"
-NOT_ALLOWED: Final = "amqp:not-allowed"
-UNAUTHORIZED: Final = "amqp:unauthorized-access"
-OVERSIZED: Final = "amqp:link:message-size-exceeded"
-TRANSFER_LIMIT: Final = "amqp:link:transfer-limit-exceeded"
+LACKING: Final = frozenset({NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED, UNAUTHORIZED})
+"""Conditions of a broker that has no transactions, or none for this user, as long as the connection lasts."""
 
-REFUSING: Final = frozenset(
-    {
-        "amqp:not-found",
-        "amqp:decode-error",
-        "amqp:invalid-field",
-        "amqp:not-implemented",
-        "amqp:precondition-failed",
-        LIMIT,
-        NOT_ALLOWED,
-        UNAUTHORIZED,
-        OVERSIZED,
-        TRANSFER_LIMIT,
-    }
-)
+REFUSING: Final = LACKING | {DECODE, INVALID, LIMIT, OVERSIZED, PRECONDITION, TRANSFER_LIMIT}
 """Conditions of a link that ends because of a message on it; with any other, the message may have been accepted."""
-
-LINK_STOLEN: Final = "amqp:link:stolen"
-LINK_REDIRECT: Final = "amqp:link:redirect"
-REDIRECTS: Final = frozenset({LINK_REDIRECT, "amqp:connection:redirect"})
 
 STATES: Final[Mapping[Any, int]] = {
     0x23: Delivery.RECEIVED,

@@ -29,13 +29,13 @@ from brokers.amqp.listener.inspection import AmqpChannel, FrameInspection, Frame
 from brokers.amqp.listener.links import LinkFactory, is_same_link, refuse
 from brokers.amqp.listener.login import SaslServer
 from brokers.amqp.listener.messages import MessageCarrier
-from brokers.amqp.listener.options import INVALID, AmqpNodes, Options, RefusalError
+from brokers.amqp.listener.options import AmqpNodes, Options, RefusalError
 from brokers.amqp.listener.receive import IncomingLink
 from brokers.amqp.listener.send import OutgoingLink
 from brokers.amqp.listener.sources import SHARED_SUBSCRIPTIONS
 from brokers.amqp.listener.transactions import ClientTransactions
 from brokers.amqp.machine import MEBIBYTE, RELAY, AmqpMachine, Handlers
-from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
+from brokers.amqp.outcomes import INVALID, LIMIT, LINK_STOLEN, NOT_ALLOWED
 from brokers.amqp.stack import start
 from brokers.amqp.stream import PlainStream, Stream
 from brokers.amqp.transfers import Transfer
@@ -53,7 +53,7 @@ OFFERED: Final = (RELAY, SHARED_SUBSCRIPTIONS, SOLE_CONNECTION)
 NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
 """The property of an `open` that is followed by a `close` at once."""
 
-STOLEN: Final = RefusalError("amqp:link:stolen", "another link of its name was attached")
+STOLEN: Final = RefusalError(LINK_STOLEN, "another link of its name was attached")
 
 MAX_CHANNEL: Final = 63
 """The highest channel number of a session."""

@@ -17,9 +17,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from proton import Data, Described, symbol, uint, ulong
 
-from brokers.amqp.listener.options import DECODE, INVALID
 from brokers.amqp.machine import MAX_FRAME_OCTETS
-from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED
+from brokers.amqp.outcomes import DECODE, INVALID, LIMIT, NOT_ALLOWED
 from brokers.amqp.sasl import AMQP_HEADER, HEADER_OCTETS
 from brokers.amqp.stack import FIRST_SIZED, MAX_FRAME_VALUES, WIDTHS, has_many_values
 

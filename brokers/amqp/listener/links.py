@@ -14,7 +14,7 @@ from proton import Data, Described, Receiver, Terminus, symbol, ulong
 
 from brokers import events
 from brokers.amqp.dialect import CAPABILITIES, DELETE_ON_CLOSE, LIFETIME
-from brokers.amqp.listener.options import INVALID, NOT_FOUND, Action, Options, RefusalError, kind_of, refusal_of
+from brokers.amqp.listener.options import Action, Options, RefusalError, kind_of, refusal_of
 from brokers.amqp.listener.receive import CREDIT_MESSAGES, IncomingLink, OpenTransfers, Posts, Sink
 from brokers.amqp.listener.send import Desk, OutgoingLink
 from brokers.amqp.listener.sources import (
@@ -27,7 +27,7 @@ from brokers.amqp.listener.sources import (
     terms_of,
 )
 from brokers.amqp.listener.transactions import CoordinatorLink
-from brokers.amqp.outcomes import LIMIT
+from brokers.amqp.outcomes import INVALID, LIMIT, NOT_FOUND
 from brokers.amqp.send import OUTCOMES, put_symbols
 from brokers.connection import OnDelivery
 from brokers.embedded import Broker

@@ -19,7 +19,7 @@ from proton import Condition, symbol
 
 from brokers.amqp.dialect import CAPABILITIES, EMBEDDED, read_address, spell
 from brokers.amqp.machine import MEBIBYTE
-from brokers.amqp.outcomes import LIMIT, NOT_ALLOWED, UNAUTHORIZED
+from brokers.amqp.outcomes import INVALID, LIMIT, NOT_ALLOWED, NOT_FOUND, PRECONDITION, UNAUTHORIZED
 from brokers.amqp.url import WebSocketBinding
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError
@@ -120,12 +120,6 @@ class Options:
         is_same = hmac.compare_digest((known or "").encode(), password.encode())
         return is_same and known is not None
 
-
-NOT_FOUND: Final = "amqp:not-found"
-NOT_IMPLEMENTED: Final = "amqp:not-implemented"
-PRECONDITION: Final = "amqp:precondition-failed"
-INVALID: Final = "amqp:invalid-field"
-DECODE: Final = "amqp:decode-error"
 
 MAX_NAME_CHARACTERS: Final = 1024
 """Maximum number of characters of an address."""

@@ -16,17 +16,9 @@ from proton import Delivery, Receiver
 
 from brokers.amqp.dialect import CAPABILITIES
 from brokers.amqp.listener.messages import CarriedMessage, MessageCarrier
-from brokers.amqp.listener.options import (
-    DECODE,
-    NOT_IMPLEMENTED,
-    Action,
-    AmqpNodes,
-    RefusalError,
-    kind_of,
-    refusal_of,
-)
+from brokers.amqp.listener.options import Action, AmqpNodes, RefusalError, kind_of, refusal_of
 from brokers.amqp.listener.transactions import ClientTransactions, provisional, transaction_of
-from brokers.amqp.outcomes import LIMIT, OVERSIZED
+from brokers.amqp.outcomes import DECODE, LIMIT, NOT_IMPLEMENTED, OVERSIZED
 from brokers.amqp.sections import MalformedError
 from brokers.amqp.transfers import (
     PLACE_OCTETS,

@@ -17,7 +17,8 @@ from proton import Data, Described, Terminus, symbol, ulong
 
 from brokers.amqp.dialect import CAPABILITIES
 from brokers.amqp.listener.messages import SEEN_HEADERS
-from brokers.amqp.listener.options import INVALID, MAX_NAME_CHARACTERS, RefusalError
+from brokers.amqp.listener.options import MAX_NAME_CHARACTERS, RefusalError
+from brokers.amqp.outcomes import INVALID
 from brokers.amqp.receive import SELECTOR, SELECTOR_CODE
 from brokers.amqp.sections import is_described
 from brokers.amqp.send import put_symbols

@@ -14,8 +14,8 @@ from cproton_ffi import lib
 from proton import Condition, Delivery, Described, symbol, ulong
 
 from brokers import events
-from brokers.amqp.listener.options import DECODE, NOT_IMPLEMENTED, RefusalError
-from brokers.amqp.outcomes import LIMIT, transaction_in
+from brokers.amqp.listener.options import RefusalError
+from brokers.amqp.outcomes import DECODE, LIMIT, NOT_IMPLEMENTED, transaction_in
 from brokers.amqp.sections import AmqpSection, MalformedError, decode, is_described
 from brokers.amqp.transfers import TRANSACTIONAL, Transfer, wrapped
 from brokers.embedded.connection import EmbeddedConnection, EmbeddedDelivery, EmbeddedTransaction
