@@ -90,7 +90,10 @@ class PendingCall(Completion[Response]):
         self.message_id = message_id
 
     def cancel(self) -> bool:
-        """Cancel the call, unless it has ended; return whether it is cancelled. A request yet unsent never will be."""
+        """Cancel the call, unless it has ended; return whether it is cancelled.
+
+        A request that waits for a connection, or over AMQP for credit, is never sent.
+        """
         if not self._calls.end(self, None) and not self.is_ended and not self.done():  # it is not sent yet
             self.note_cancelled()
             self._calls.end(self, None)  # who sends it looks whether it is cancelled after adding it
