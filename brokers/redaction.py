@@ -15,8 +15,9 @@ HIDDEN: Final = "***"
 MAX_URL_CHARACTERS: Final = 100
 """Maximum number of characters of a URL that a text repeats."""
 
+_PASSWORDS: Final = r"passw(?:or[dt]|d)?|pass[-_.]?(?:word|wort|wd|phrase|code)|pwd"
 CONFIDENTIAL_WORDS: Final = (
-    r"passw|pass[-_.]?(?:word|wort|wd|phrase|code)|pwd|credential|secret|token|bearer|cookie|jwt|authori[sz]ation"
+    rf"{_PASSWORDS}|credential|secret|token|bearer|cookie|jwt|authori[sz]ation"
     r"|user[-_.]?name|principal(?:[-_.]?(?:id|name)|s?(?![-_.]?[A-Za-z]))|(?<![A-Za-z])x[-_.]?auth"
     r"|(?:api|access|private)[-_.]?key|session[-_.]?id"
     r"|(?<![A-Za-z])(?:otp|pin)(?:code|block|(?![A-Za-z]))|(?-i:(?<=[a-z])(?:Otp|OTP|Pin|PIN)(?![a-z]))"
@@ -25,6 +26,18 @@ CONFIDENTIAL_WORDS: Final = (
 
 SECRET: Final = re.compile(f"(?i){CONFIDENTIAL_WORDS}")
 """Matches names of entries whose values must not be shown; rather too many, such as `tokenizer`, than too few."""
+
+PASSWORD_NAME: Final = (
+    rf"(?i:(?=[^\s<>/:=&;\"']*?(?>{_PASSWORDS})s?+[-_.]?+"
+    r"(?!expir|validity|polic|rule|length|min|max|age|day|date|last|changed|required|enabled|strength|status|type|count"
+    r"|attempt|history)))[^\s<>/:=&;\"']++"
+)
+"""Pattern of local names in XML that hold a word for a password, unless the next word tells something about it:
+`NewPassword` and `passwordConfirmation`, but not `passwordExpiryDays`."""
+
+LOGIN_IN_URL: Final = r"://(?![^\s/?#@<>\"':&]*+(?::\d{1,5})?+&)[^\s/?#<>\"']*@"
+"""Pattern of user and password of a URL in a document, with the marks on both sides. Unlike `without_logins`, it leaves
+an `@` in the path, and in what follows the URL; `&` after a port separates parameters of a `jms:` URI."""
 
 _HEAD: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://)?|//")
 _AUTHORITY: Final = re.compile(r"[^/?#]*")

@@ -1,4 +1,5 @@
-"""Masking of secrets in a capture log: properties by name, elements by local name, text by a pattern.
+"""Masking of secrets in a capture log: properties by name, elements and attributes by local name, logins of URLs, text
+by a pattern.
 
 Bodies are searched as text, not parsed, so that the rest stays as it came and can still be judged. A body that cannot
 be searched is left out as a whole. Nothing here knows of files or brokers.
@@ -16,7 +17,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from brokers.message import Body, Element, Message, Properties, Property, PropertyType, PropertyValue
-from brokers.redaction import SECRET
+from brokers.redaction import LOGIN_IN_URL, PASSWORD_NAME, SECRET
 from soapjms.protocol.content import DECODERS, ENCODERS, detect_encoding
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS
@@ -29,6 +30,9 @@ ALWAYS: Final = ("Password",)
 
 MAX_CACHED_CHARACTERS: Final = 2048
 """Length in characters from which on a redacted URI, and what the name of a property tells, is not cached."""
+
+MAY_HOLD: Final = re.compile("[<&@]")
+"""One of these is in every text that holds an element, or the login of a URL."""
 
 NAME: Final = re.compile(r"[^\W\d][\w.-]*")
 
@@ -70,6 +74,16 @@ BASE64_PART: Final = re.compile(
 """A base64 part of a multipart body: its headers from Content-Transfer-Encoding on, and its content."""
 
 
+# No `<` within a tag, so that a body full of unfinished tags is not searched to its end for each of them.
+PREFIX: Final = rb"(?:[^\s<>/:&;]+:)?"
+# An end tag within CDATA, a comment or a processing instruction does not count.
+APART: Final = rb"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)"
+# Marks in a document that is the text of an element, which may be the text of another one.
+LT: Final = rb"&(?:amp;)*+(?:lt|#0*60|#[xX]0*3[cC]);"
+GT: Final = rb"(?:>|&(?:amp;)*+(?:gt|#0*62|#[xX]0*3[eE]);)"
+QUOTE: Final = rb"(?:[\"']|&(?:amp;)*+(?:quot|apos|#0*3[49]|#[xX]0*2[27]);)"
+
+
 class MaskRule(NamedTuple):
     """A rule for what is hidden in bodies.
 
@@ -77,14 +91,14 @@ class MaskRule(NamedTuple):
         what: its name in records.
         pattern: finds the text to hide, in UTF-8.
         instead: the replacement.
-        word: a word, in lower case, that every match contains, so that bodies without it need no search.
-        needles: find the element's name in other encodings; only bodies that contain it are searched in those.
+        words: in lower case; every match contains one of them, so that bodies without them need no search.
+        needles: find the words in other encodings; only bodies that contain one are searched in those.
     """
 
     what: str
     pattern: re.Pattern[bytes]
     instead: bytes
-    word: bytes = b""
+    words: Collection[bytes] = (b"",)
     needles: Mapping[WideEncoding, re.Pattern[bytes]] = MappingProxyType({})
 
 
@@ -93,7 +107,8 @@ class MaskedMessage(NamedTuple):
 
     Attributes:
         message: the message.
-        what: what was hidden: `property NAME`, `element NAME`, `pattern NUMBER`, or why the body was left out.
+        what: what was hidden: `property NAME`, `entry NAME`, `element NAME`, `element like Password`, `attribute like
+            Password`, `login in URL`, `pattern NUMBER`, or why the body was left out.
         is_cut: whether the body was left out.
     """
 
@@ -106,9 +121,11 @@ class MaskedMessage(NamedTuple):
 class Mask:
     """Rules for what is hidden and replaced by `***`.
 
-    Of an element, the content up to its next end tag is hidden; its attributes stay. This applies to a document that is
-    the text of an element, too, as CDATA or escaped. In a multipart body this applies to each part, in UTF-8, UTF-16,
-    UTF-32, and in base64 of them.
+    Of an element, the content up to its next end tag is hidden; its attributes stay. Always hidden are the elements of
+    `ALWAYS`, the text of elements and the values of attributes whose local names `brokers.redaction.PASSWORD_NAME`
+    matches, such as `NewPassword`, and user and password of URLs. This applies to a document that is the text of an
+    element, too, as CDATA or escaped. In a multipart body this applies to each part, in UTF-8, UTF-16, UTF-32, and in
+    base64 of them.
 
     Args:
         properties: names of message properties; properties whose names look like secrets are always hidden.
@@ -128,7 +145,7 @@ class Mask:
         names = dict.fromkeys((*ALWAYS, *self.elements))
         elements = [_element_rule(name) for name in names]
         patterns = [_pattern_rule(number, text) for number, text in enumerate(self.patterns, 1)]
-        object.__setattr__(self, "rules", (*elements, *patterns))
+        object.__setattr__(self, "rules", (*elements, *RULES, *patterns))
 
     def apply(self, message: Message) -> MaskedMessage:
         """Hide what the rules say. Never raises because of the message's content."""
@@ -151,7 +168,7 @@ class Mask:
         hidden: dict[str, Property] = {}
         for entry in properties:
             name, _, value = entry
-            may_hold = type(value) is str and ("<" in value or value[:4].lower() == "jms:" or "&" in value)
+            may_hold = type(value) is str and (value[:4].lower() == "jms:" or MAY_HOLD.search(value))
             if may_hold or self._hides(name):
                 other = self._in_property(entry)
                 if other is not entry:
@@ -170,7 +187,7 @@ class Mask:
         text = value
         if value[:4].lower() == "jms:":
             text = _redacted(value) if len(value) < MAX_CACHED_CHARACTERS else parse(value).redacted
-        if "<" in text or "&" in text:
+        if MAY_HOLD.search(text):
             text = str(self._in_value(text)[0])
         return entry if text == value else entry._replace(value=text)
 
@@ -214,7 +231,7 @@ class Mask:
             octets = BASE64_PART.sub(partial(self._in_part, found), octets)
             lowered = octets.lower()
         for rule in self.rules:
-            if rule.word not in lowered:
+            if not any(map(lowered.__contains__, rule.words)):
                 continue
             octets, count = rule.pattern.subn(rule.instead, octets)
             if count and rule.what not in found:
@@ -222,7 +239,7 @@ class Mask:
         return octets, found
 
     def _in_wide(self, octets: bytes, found: list[str]) -> bytes:
-        """Hide elements in UTF-16 and UTF-32, at any alignment; add to `found` what was hidden."""
+        """Hide secrets in UTF-16 and UTF-32, at any alignment; add to `found` what was hidden."""
         for rule in self.rules:
             for wide, needle in rule.needles.items():
                 for start in {each.start() % wide.width for each in needle.finditer(octets)}:
@@ -248,7 +265,7 @@ class Mask:
         """Hide entries whose names the rules list, and secrets in the texts of others."""
         made, found = list[Property](), list[str]()
         for entry in body:
-            if self._hides(entry.name) or entry.name in (*ALWAYS, *self.elements):
+            if self._hides(entry.name) or entry.name in self.elements:
                 made.append(_hidden(entry))
                 found.append(f"entry {entry.name}")
             else:
@@ -321,25 +338,55 @@ def _hidden(entry: Property) -> Property:
 def _element_rule(name: str) -> MaskRule:
     if not NAME.fullmatch(name):
         raise UsageError(f"an element must be a local name without prefix or path, such as CardNumber, got {name!r}")
-    # No `<` within a tag, so that a body full of unfinished tags is not searched to its end for each of them.
-    tag = rb"(?:[^\s<>/:]+:)?" + re.escape(name).encode()
+    tag = PREFIX + re.escape(name).encode()
+    content = rb"(?:[^<]++|" + APART + rb"|<(?!/" + tag + rb"\s*>))*+"
+    escaped = rb"(?:(?!" + LT + rb"/" + tag + rb"\s*+" + GT + rb")[^<])*+"
+    pattern = _start_tag(tag) + content + rb"|" + _escaped_start_tag(tag) + escaped
+    flags = re.DOTALL | (re.IGNORECASE if name in ALWAYS else re.NOFLAG)
+    return _rule(f"element {name}", pattern, rb"\1\2" + HIDDEN, name, flags=flags)
+
+
+def _start_tag(tag: bytes) -> bytes:
     # A quoted `/>` does not end a tag; after an unmatched quote, the next `>` does.
     within = rb"(?:(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*+|[^<>]*+)"
-    # An end tag within CDATA, a comment or a processing instruction does not count.
-    apart = [rb"<!\[CDATA\[.*?(?:\]\]>|\Z)", rb"<!--.*?(?:-->|\Z)", rb"<\?.*?(?:\?>|\Z)"]
-    content = rb"(?:[^<]++|" + rb"|".join(apart) + rb"|<(?!/" + tag + rb"\s*>))*+"
-    pattern = rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>)" + content + rb"|" + _escaped_element(name)
-    flags = re.DOTALL | (re.IGNORECASE if name in ALWAYS else re.NOFLAG)
-    needles = {wide: re.compile(re.escape(name.encode(wide.codec)), re.IGNORECASE) for wide in WIDE}
-    return MaskRule(f"element {name}", re.compile(pattern, flags), rb"\1\2" + HIDDEN, name.encode().lower(), needles)
+    return rb"(<" + tag + rb"(?:\s" + within + rb")?(?<!/)>)"
 
 
-def _escaped_element(name: str) -> bytes:
-    """Return the pattern of an element in a document that is the text of another one, its tags escaped."""
-    begin, end = rb"&(?:amp;)*+(?:lt|#0*60|#[xX]0*3[cC]);", rb"(?:>|&(?:amp;)*+(?:gt|#0*62|#[xX]0*3[eE]);)"
-    tag = rb"(?:[^\s<>/:&;]+:)?" + re.escape(name).encode()
-    within = rb"(?:\s(?:(?!" + begin + rb"|" + end + rb")[^<])*+)?(?<!/)"
-    return rb"(" + begin + tag + within + end + rb")(?:(?!" + begin + rb"/" + tag + rb"\s*+" + end + rb")[^<])*+"
+def _escaped_start_tag(tag: bytes) -> bytes:
+    within = rb"(?:\s(?:(?!" + LT + rb"|" + GT + rb")[^<])*+)?(?<!/)"
+    return rb"(" + LT + tag + within + GT + rb")"
+
+
+def _element_like_password() -> bytes:
+    """Return the pattern of elements whose names hold a word for a password, up to their first child.
+
+    An element that begins with a child, such as that of an operation `changePassword`, is none.
+    """
+    tag = PREFIX + rb"(?!(?i:password)[\s>&])" + PASSWORD_NAME.encode()
+    content = rb"(?!\s*+(?:<[^!?]|\Z))(?:[^<]++|" + APART + rb")*+"
+    child = LT + rb"(?!!)"
+    escaped = rb"(?!\s*+(?:<|" + child + rb"))(?:(?!" + child + rb")[^<])*+"
+    return _start_tag(tag) + content + rb"|" + _escaped_start_tag(tag) + escaped
+
+
+def _attribute_like_password() -> bytes:
+    return rb"(\s(?!xmlns:)" + PREFIX + PASSWORD_NAME.encode() + rb"\s*+=\s*+(" + QUOTE + rb"))(?:(?!\2)[^<])*+"
+
+
+def _rule(what: str, pattern: bytes, instead: bytes, *words: str, flags: re.RegexFlag = re.DOTALL) -> MaskRule:
+    needles = {
+        wide: re.compile(b"|".join(re.escape(word.encode(wide.codec)) for word in words), re.IGNORECASE)
+        for wide in WIDE
+    }
+    return MaskRule(what, re.compile(pattern, flags), instead, tuple(word.encode().lower() for word in words), needles)
+
+
+RULES: Final = (
+    _rule("element like Password", _element_like_password(), rb"\1\2" + HIDDEN, "pass", "pwd"),
+    _rule("attribute like Password", _attribute_like_password(), rb"\1" + HIDDEN, "pass", "pwd"),
+    _rule("login in URL", LOGIN_IN_URL.encode(), b"://" + HIDDEN + b"@", "://"),
+)
+"""The rules for bodies that every mask has, beside those for the elements of `ALWAYS`."""
 
 
 def _pattern_rule(number: int, text: str) -> MaskRule:

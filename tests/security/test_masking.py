@@ -82,10 +82,27 @@ def test_element_without_content() -> None:
         assert Mask().apply(Message(message_type=MessageType.BYTES, body=body)).what == ()
 
 
+LIKE = (
+    "<newPassword>",
+    "<newPassword><![CDATA[",
+    "<newPassword><![CDATA[]]>",
+    "<newPassword> <!-- <newPassword>",
+    "&lt;newPassword&gt;&lt;!",
+    " newPassword",
+    "newPassword",
+    " newPassword='",
+    " newPassword=&#39;",
+    " newPassword =",
+    "://",
+    "://ann:",
+    "://&",
+)
+
+
 def test_time() -> None:
     """A body full of beginnings is looked through once, whatever is quoted."""
     apart = ["<Password>", "<Password><![CDATA[", "<Password><!--", "<Password><?"]
-    for text in (*apart, "<Password ", "<Password a='", '<Password a="x"', "<Password a='/>"):
+    for text in (*apart, "<Password ", "<Password a='", '<Password a="x"', "<Password a='/>", *LIKE):
         for codec in ("utf-8", *WIDE):
             body = (text * 20_000).encode(codec)
             before = process_time()
@@ -169,6 +186,93 @@ def test_names_of_no_secrets(name: str) -> None:
     """What contains such a word by chance is shown."""
     assert not looks_secret(name)
     assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NewPassword", "x:oldPassword", "passwordConfirmation", "PasswordText", "userPwd", "pass-phrase", "Passwort2"],
+)
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16", *WIDE])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "<{0}>{1}</{0}>",
+        "<{0} a='>'><![CDATA[{1}</]]>{1}</{0}>",
+        "<{0}>{1}",
+        "&lt;{0}&gt;{1}&lt;/{0}&gt;",
+        "&lt;{0} b=&quot;c&quot;&gt;&lt;![CDATA[{1}]]&gt;&lt;/{0}&gt;",
+        "<user {0}='{1}' b='c'/>",
+        '<user\n{0} = "\'{1}>"></user>',
+        "&lt;user {0}=&#39;{1}&amp;&#39;/&gt;",
+    ],
+)
+def test_names_like_passwords(form: str, name: str, codec: str) -> None:
+    """Elements and attributes whose names hold a word for a password, in all the forms that `Password` may have."""
+    text = f"<n>Ann</n><p>{form.format(name, SECRET)}</p><n>Eve</n>"
+    made = Mask().apply(Message(message_type=MessageType.BYTES, body=b"--b\r\n\r\n" + text.encode(codec)))
+    said = bytes(made.message.body)[7:].decode(codec)  # type: ignore[arg-type]
+    assert SECRET not in said
+    assert all(each in said for each in ("<n>Ann</n>", "***", "<n>Eve</n>"))
+    assert made.what == ("attribute like Password" if "user" in form else "element like Password",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<passwordExpiryDays>30</passwordExpiryDays><PasswordPolicy>strict</PasswordPolicy>",
+        "<a passwordExpired='true' minPasswordLength='8' password_changed='2026' pass='1' passenger='2'/>",
+        "<changePassword>\n<user>ann</user><pass>boarding</pass></changePassword>",
+        "&lt;changePassword&gt; &lt;user&gt;ann&lt;/user&gt;&lt;/changePassword&gt;",
+        "<NewPassword/><OldPassword></OldPassword><OtherPassword> </OtherPassword>",
+        "<p:user xmlns:pwd='urn:pwd'><pwd:name pwd:id='1'>ann</pwd:name></p:user>",
+        "<a type='password' name=\"password\">password</a>",
+    ],
+)
+def test_names_unlike_passwords(text: str) -> None:
+    """What only tells something about a password is shown, and so are the children of an operation."""
+    plain = Message(message_type=MessageType.TEXT, body=text)
+    assert Mask().apply(plain).message is plain
+
+
+LOGINS = [
+    ("http://ann:s3cret@host/a", "http://***@host/a"),
+    ("see 'stomp+ssl://ann:s3cret@host:1?a=b'.", "see 'stomp+ssl://***@host:1?a=b'."),
+    ("tcp://a:1,tcp://ann:a@s3cret&amp;@b:2", "tcp://a:1,tcp://***@b:2"),
+    ("https://s3cret@host", "https://***@host"),
+]
+
+
+@pytest.mark.parametrize("codec", ["utf-8", *WIDE])
+@pytest.mark.parametrize(("text", "shown"), LOGINS)
+def test_logins_in_urls(text: str, shown: str, codec: str) -> None:
+    """In bodies, properties and entries, whatever their names."""
+    body = "--b\r\n\r\n<endpoint url='{0}'>{0}</endpoint>"
+    asked = Message(
+        message_type=MessageType.BYTES, body=body.format(text).encode(codec), properties=properties({"next": text})
+    )
+    made = Mask().apply(asked)
+    assert made.message.body == body.format(shown).encode(codec)
+    assert made.message.properties.value("next") == shown
+    assert made.what == ("property next", "login in URL")
+    entries = Message(message_type=MessageType.MAP, body=properties({"next": text}))
+    assert Mask().apply(entries).message.body == properties({"next": shown})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://host:80/a@b",
+        "http://host?mail=ann@host",
+        "http://[::1]:80/ ann@host",
+        "<a href='http://host'>ann@host</a>",
+        "mailto:ann@host cid:a@host",
+        "jms:jndi:q?jndiURL=tcp://host:61616&amp;mail=ann@host",
+    ],
+)
+def test_urls_without_logins(text: str) -> None:
+    """An `@` elsewhere is none of a login."""
+    plain = Message(message_type=MessageType.TEXT, body=text, properties=properties({"next": text}))
+    assert Mask().apply(plain).message is plain
 
 
 LT, GT = ("&lt;", "&#60;", "&#x3C;", "&amp;lt;"), (">", "&gt;", "&#062;", "&amp;gt;")
