@@ -8,6 +8,7 @@ Spec: JMS 1.1 chapters 2.4 (destinations) and 3 (message model).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum, StrEnum
@@ -54,6 +55,10 @@ INTEGER_BITS: Final[Mapping[PropertyType, int]] = {
     PropertyType.INT: 32,
     PropertyType.LONG: 64,
 }
+
+
+FLOAT_FORMATS: Final[Mapping[PropertyType, str]] = {PropertyType.FLOAT: "<f", PropertyType.DOUBLE: "<d"}
+"""The formats of the floating-point types in `struct`."""
 
 
 class DestinationKind(StrEnum):
@@ -214,6 +219,9 @@ def fits(value: int, kind: PropertyType) -> bool:
 def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> Property:
     """Return a property, with its JMS type inferred from the value unless `kind` gives it.
 
+    An integer becomes a float if `kind` is a floating-point type that has this number. A float stays as it is, and is
+    rounded to the 32 bits of a JMS float only on a wire that has those, such as AMQP's.
+
     Raises:
         UsageError: the value has no JMS type, or does not fit `kind`.
     """
@@ -228,9 +236,29 @@ def typed(name: str, value: PropertyValue, kind: PropertyType | None = None) -> 
     wanted = VALUE_TYPES[kind]
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
         raise UsageError(f"property {name}: {kind} cannot hold {value!r}")
-    if kind in (PropertyType.FLOAT, PropertyType.DOUBLE) and value is not None:
-        return Property(name, kind, float(value))
+    if isinstance(value, int | float) and kind in FLOAT_FORMATS:
+        try:
+            return Property(name, kind, as_float(value, kind))
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"property {name}: {value!r:.100} does not fit JMS {kind}: {error}") from None
     return Property(name, kind, value)
+
+
+def as_float(value: float, kind: PropertyType) -> float:
+    """Return a number as a float for a floating-point type; an integer is not rounded.
+
+    Raises:
+        TypeError: the value is not a number.
+        ValueError: it is an integer that the type does not have.
+        OverflowError: it is beyond the largest number of the type.
+    """
+    if not isinstance(value, int | float):
+        raise TypeError("it is of another type")
+    number, form = float(value), FLOAT_FORMATS[kind]
+    (held,) = struct.unpack(form, struct.pack(form, number))
+    if isinstance(value, int) and held != value:
+        raise ValueError("the nearest number that it has is another one")
+    return number
 
 
 VALUE_TYPES: Final[Mapping[PropertyType, tuple[type, ...]]] = {

@@ -56,6 +56,7 @@ from brokers.errors import UsageError
 from brokers.message import (
     DEFAULT_PRIORITY,
     FIELDS,
+    FLOAT_FORMATS,
     Body,
     DeliveryMode,
     Destination,
@@ -68,6 +69,7 @@ from brokers.message import (
     Property,
     PropertyType,
     PropertyValue,
+    as_float,
     changed,
     fits,
     new_property,
@@ -145,8 +147,8 @@ TO_AMQP: Final[Mapping[PropertyType, Callable[[Any], object]]] = {
     PropertyType.SHORT: lambda value: short(index(value)),
     PropertyType.INT: lambda value: int32(index(value)),
     PropertyType.LONG: index,
-    PropertyType.FLOAT: lambda value: float32(_exact(value, "f")),
-    PropertyType.DOUBLE: lambda value: _exact(value, "d"),
+    PropertyType.FLOAT: lambda value: float32(as_float(value, PropertyType.FLOAT)),
+    PropertyType.DOUBLE: partial(as_float, kind=PropertyType.DOUBLE),
     PropertyType.STRING: str.__str__,
     PropertyType.BYTES: partial(b64decode, validate=True),
 }
@@ -193,21 +195,6 @@ def to_amqp(kind: PropertyType, value: PropertyValue) -> object:
         return TO_AMQP[kind](value)
     except UNCARRIED as error:
         raise UsageError(f"AMQP cannot carry {value!r:.100} as a JMS {kind}: {error}") from error
-
-
-def _exact(value: float, form: str) -> float:
-    """Return a number as a float; `form` is the code of its wire format in `struct`.
-
-    Raises:
-        TypeError: it is not a number.
-        ValueError, OverflowError: it is a whole number, and no number of this format is equal to it.
-    """
-    if not isinstance(value, int | float):
-        raise TypeError("it is of another type")
-    number = float(value)
-    if isinstance(value, int) and struct.unpack(form, struct.pack(form, number))[0] != value:
-        raise ValueError("the nearest number that it has is another one")
-    return number
 
 
 def from_amqp(value: object) -> TypedValue | None:
@@ -265,8 +252,6 @@ MAX_REPEATED_NAMES_CHARACTERS: Final = 4096
 
 MAX_REPEATED_OCTETS: Final = 512
 """Maximum size of a part of a message that is kept for further messages, in octets."""
-
-FLOATING: Final = frozenset({PropertyType.FLOAT, PropertyType.DOUBLE})
 
 UINT: Final = 0xFFFF_FFFF
 UINTS: Final = 0, UINT
@@ -438,7 +423,7 @@ def _entry(entry: Property) -> bytes:
         WRONG: it is large, or equal to another one that is encoded differently, such as 0.0 to -0.0.
     """
     name, kind, value = entry
-    if kind in FLOATING or (kind is PropertyType.STRING and type(value) is not str):
+    if kind in FLOAT_FORMATS or (kind is PropertyType.STRING and type(value) is not str):
         raise ValueError("this property is not kept")
     typed = to_amqp(kind, value)
     octets = WRITERS[str](name) + WRITERS[type(typed)](typed)

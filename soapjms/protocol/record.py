@@ -447,9 +447,9 @@ def _entry(name: str, value: Any, kind: PropertyType | None) -> Property:
     """Make a typed property from its JSON value and its type in `types`, if any."""
     if kind is None and type(value) is str:
         return Property(name, PropertyType.STRING, value)
-    if kind in (PropertyType.FLOAT, PropertyType.DOUBLE) and value in NON_FINITE:
-        return Property(name, kind, float(value))
     try:
+        if kind in (PropertyType.FLOAT, PropertyType.DOUBLE) and (type(value) in (int, float) or value in NON_FINITE):
+            return Property(name, kind, float(value))  # rounded if need be: JSON has one type of numbers
         return typed(name, value, kind)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidRecordError(f"property {name} is {shown(value)}: {error}") from None

@@ -110,6 +110,37 @@ def test_a_whole_number_as_float(kind: PropertyType) -> None:
 @pytest.mark.parametrize(
     ("value", "kind"),
     [
+        (2**53 + 1, PropertyType.DOUBLE),
+        (2**24 + 1, PropertyType.FLOAT),
+        (10**400, PropertyType.DOUBLE),
+        (2**128, PropertyType.FLOAT),
+        (1e300, PropertyType.FLOAT),
+    ],
+)
+def test_numbers_that_a_float_does_not_have(value: float, kind: PropertyType) -> None:
+    """An integer is not rounded, and a float too large for 32 bits does not become infinite."""
+    with pytest.raises(UsageError, match=f"property p: .* does not fit JMS {kind}"):
+        typed("p", value, kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (2**53, PropertyType.DOUBLE),
+        (-(2**62), PropertyType.DOUBLE),
+        (2**24, PropertyType.FLOAT),
+        (0.1, PropertyType.FLOAT),
+        (math.inf, PropertyType.FLOAT),
+    ],
+)
+def test_numbers_that_a_float_has(value: float, kind: PropertyType) -> None:
+    """Integers that the type has, and all other floats, keep their value."""
+    assert typed("p", value, kind).value == value
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
         (True, PropertyType.BOOLEAN),
         ("a", PropertyType.STRING),
         (None, PropertyType.STRING),

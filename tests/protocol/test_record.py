@@ -113,6 +113,8 @@ def test_the_example_of_the_format() -> None:
         (1, "long", (PropertyType.LONG, 1)),
         (1, "double", (PropertyType.DOUBLE, 1.0)),
         (0.5, "float", (PropertyType.FLOAT, 0.5)),
+        (2**53 + 1, "double", (PropertyType.DOUBLE, 2.0**53)),
+        (1e300, "float", (PropertyType.FLOAT, 1e300)),
         ("-Infinity", "double", (PropertyType.DOUBLE, -math.inf)),
         ("Infinity", "float", (PropertyType.FLOAT, math.inf)),
         ("NaN", "string", (PropertyType.STRING, "NaN")),
