@@ -396,7 +396,7 @@ class Connection(ABC):
 
         Raises:
             NotSentError: see `timeout`.
-            UsageError: the message has no destination, or a body that the adapter cannot carry.
+            UsageError: the message has no destination, or a body or a field that the adapter cannot carry.
         """
 
     def begin_send(

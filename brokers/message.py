@@ -460,3 +460,41 @@ def body_problem(message: Message) -> str | None:
         return None
     known = " or ".join(each.__name__ for each in accepted) or "none"
     return f"a {message.message_type} message cannot carry a body of type {type(body).__name__}; accepted is {known}"
+
+
+FIELD_TYPES: Final[Mapping[str, type]] = {
+    "properties": Properties,
+    "destination": Destination,
+    "message_id": str,
+    "correlation_id": str,
+    "reply_to": Destination,
+    "delivery_mode": int,
+    "priority": int,
+    "expiration": int,
+    "timestamp": int,
+    "type": str,
+}
+"""The Python types of the fields of a message beside its type and body; all but the properties may be None."""
+
+
+def field_problem(message: Message) -> str | None:
+    """Return which field, or which part of one, has a value of a wrong Python type, and what is accepted; or None.
+
+    The type and the body are left to `body_problem`.
+    """
+    given: Any = message
+    for name, accepted in FIELD_TYPES.items():
+        value = getattr(given, name)
+        if not isinstance(value, accepted) and (value is not None or accepted is Properties):
+            or_none = "" if accepted is Properties else " or None"
+            return f"{name} of a message must be {accepted.__name__}{or_none}, got {value!r:.100}"
+    for place in (given.destination, given.reply_to):
+        if place is not None and not isinstance(place.name, str | None):
+            return f"name of a destination must be str or None, got {place.name!r:.100}"
+    for each in given.properties:
+        fits_all = isinstance(each, Property) and isinstance(each.name, str) and isinstance(each.value, PropertyValue)
+        if not fits_all:
+            return (
+                f"a property must have a str name, and a bool, int, float, str or None as its value, got {each!r:.100}"
+            )
+    return None

@@ -269,7 +269,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     def _stamp(self, message: Message, dialect: AmqpDialect) -> tuple[str | None, int]:
         """Return id and timestamp of a message to be sent, which JMS leaves to the provider."""
         for destination in (message.destination, message.reply_to):
-            if destination is not None and destination.address in self._temporaries:
+            if isinstance(destination, Destination) and destination.address in self._temporaries:
                 self._require_own(destination)
         message_id = f"{self._id_prefix}{next(self._sent)}" if self._names_messages(dialect) else None
         return message_id, epoch_milliseconds()

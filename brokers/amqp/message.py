@@ -71,6 +71,7 @@ from brokers.message import (
     PropertyValue,
     as_float,
     changed,
+    field_problem,
     fits,
     new_property,
 )
@@ -439,7 +440,7 @@ def _any_message(message: Message, dialect: AmqpDialect, *, with_header: bool) -
     except UsageError:
         raise
     except UNCARRIED as error:
-        raise UsageError(f"AMQP cannot carry this message: {error}") from error
+        raise UsageError(f"AMQP cannot carry this message: {field_problem(message) or error}") from error
 
 
 def _sections(message: Message, dialect: AmqpDialect, *, with_header: bool) -> Pieces:

@@ -58,7 +58,7 @@ from brokers.errors import (
     StaleDestinationError,
     UsageError,
 )
-from brokers.message import Destination, DestinationKind, Message
+from brokers.message import Destination, DestinationKind, Message, field_problem
 from brokers.threads.timer import left
 
 
@@ -298,11 +298,11 @@ class EmbeddedCore:
         """Return the message as the broker will store it.
 
         Raises:
-            UsageError: the message has no destination, or a body that does not fit its type.
+            UsageError: the message has no destination, or a field or a body that does not fit its type.
         """
         destination = message.destination
-        if destination is None:
-            raise UsageError("the message has no destination")
+        if not isinstance(destination, Destination):
+            raise UsageError(field_problem(message) or "the message has no destination")
         if not destination.name:
             key_of(destination)  # raises
         return received(message, self.new_message_id(), self.clock())

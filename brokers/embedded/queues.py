@@ -24,8 +24,10 @@ from brokers.message import (
     DestinationKind,
     Message,
     MessageDraft,
+    Properties,
     body_problem,
     changed,
+    field_problem,
     typed,
 )
 
@@ -591,7 +593,7 @@ def received(message: Message, message_id: str, now: int) -> Message:
     the memory later.
 
     Raises:
-        UsageError: the body does not fit the message type.
+        UsageError: the body does not fit the message type, or a field has a value of a wrong type.
     """
     problem = body_problem(message)
     if problem is not None:
@@ -604,6 +606,11 @@ def received(message: Message, message_id: str, now: int) -> Message:
     if mode is None:
         mode = DeliveryMode.PERSISTENT
     expiration = message.expiration or 0
+    numbers_fit = isinstance(mode, int) and isinstance(priority, int) and isinstance(expiration, int)
+    texts_fit = isinstance(message.correlation_id, str | None) and isinstance(message.type, str | None)
+    others_fit = isinstance(message.reply_to, Destination | None) and isinstance(message.properties, Properties)
+    if not (numbers_fit and texts_fit and others_fit):
+        raise UsageError(field_problem(message))
     if type(message) is not Message:
         return _changed(
             message,

@@ -20,7 +20,7 @@ from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
 from brokers.adapter.transaction import own_transaction
 from brokers.connection import Capabilities, Delivery, OnDelivery, OnSent, SendResult, SubscribeOptions, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError, UsageError
-from brokers.message import DeliveryMode, Destination, DestinationKind, Message
+from brokers.message import DeliveryMode, Destination, DestinationKind, Message, field_problem
 from brokers.stomp.acknowledge import Releases, StompSubscription
 from brokers.stomp.codec import Frames, pack
 from brokers.stomp.consumer import StompConsumer, StompConsumerContext, StompDelivery
@@ -324,14 +324,16 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             UsageError: see `SendFrames.encode`.
             StaleDestinationError: a temporary destination belongs to an earlier generation.
         """
-        self._require_own_places(message, link.dialect)
         sends = self._send_frames
         if sends.dialect is not link.dialect:
             sends = self._send_frames = SendFrames(link.dialect)
         try:
+            self._require_own_places(message, link.dialect)
             return sends.encode(message, receipt, transaction)
-        except UnicodeEncodeError as error:
-            raise UsageError(f"STOMP cannot carry a text of this message: {error}") from error
+        except UsageError:
+            raise
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UsageError(f"STOMP cannot carry this message: {field_problem(message) or error}") from error
 
     def new_id(self, what: str) -> str:
         """Return an identifier that this connection has not used before, and that no peer can guess.

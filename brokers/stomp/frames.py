@@ -70,9 +70,9 @@ def to_frame(message: Message, dialect: StompDialect = ACTIVEMQ_CLASSIC) -> tupl
     if message.correlation_id is not None:
         headers["correlation-id"] = message.correlation_id
     if message.priority is not None:
-        headers["priority"] = str(message.priority)
+        headers["priority"] = f"{message.priority:d}"
     if message.expiration is not None:
-        headers["expires"] = str(message.expiration)
+        headers["expires"] = f"{message.expiration:d}"
     if message.type is not None:
         headers["type"] = message.type
     for name, _, value in message.properties:

@@ -134,7 +134,7 @@ class SendHead:
         body = octets_of(message)
         last = f"content-length:{len(body)}\n" if self._is_bytes else ""
         if message.expiration is not None:
-            last += f"expires:{message.expiration}\n"
+            last += f"expires:{message.expiration:d}\n"
         if transaction:
             last += f"transaction:{transaction}\n"
         if receipt:

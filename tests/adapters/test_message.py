@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from brokers.message import (
     as_text,
     body_problem,
     changed,
+    field_problem,
     infer_type,
     is_finite,
     properties,
@@ -312,3 +314,27 @@ def test_changed() -> None:
     assert message == before
     with pytest.raises(TypeError, match="a message has no bodies, sort"):
         changed(message, sort=1, bodies=2)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("priority", "high", "priority of a message must be int or None, got 'high'"),
+        ("type", 7, "type of a message must be str or None, got 7"),
+        ("properties", None, "properties of a message must be Properties, got None"),
+        ("properties", {"a": 1}, "properties of a message must be Properties, got {'a': 1}"),
+        ("destination", "q", "destination of a message must be Destination or None, got 'q'"),
+        ("reply_to", queue(7), "name of a destination must be str or None, got 7"),  # type: ignore[arg-type]
+        ("properties", Properties([typed("a", 1)._replace(name=1)]), "a property must have a str name"),
+        (
+            "properties",
+            Properties([typed("a", "")._replace(value=b"x")]),
+            "a property must have a str name, and a bool, int",
+        ),
+    ],
+)
+def test_fields_of_another_type(field: str, value: Any, problem: str) -> None:
+    """What a field has that it cannot have, and what it can; a message as it should be has no problem."""
+    plain = Message(message_type=MessageType.BYTES, destination=queue("q"), properties=properties({"a": 1, "b": None}))
+    assert field_problem(plain) is None
+    assert str(field_problem(replace(plain, **{field: value}))).startswith(problem)

@@ -102,6 +102,26 @@ class MessageContract(Fixtures):
                 transaction.send(message)
             transaction.abort()
 
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"correlation_id": 7},
+            {"type": 7},
+            {"priority": "high"},
+            {"expiration": "soon"},
+            {"reply_to": "queue:a"},
+            {"destination": "queue:a"},
+        ],
+        ids=str,
+    )
+    def test_a_field_of_another_type(self, connection: Connection, wrong: dict[str, Any]) -> None:
+        """What a field cannot be is refused at once, with its name; the messages of others are sent as before."""
+        sent = Message(message_type=MessageType.TEXT, body="next", destination=queue(fresh()))
+        (name,) = wrong
+        with pytest.raises(UsageError, match=name):
+            connection.send(replace(sent, **wrong))
+        assert round_trip(connection, sent).body == "next"
+
     def test_a_view_is_sent_as_bytes(self, connection: Connection) -> None:
         """A body may be a view of a larger one; what arrives is bytes."""
         received = round_trip(

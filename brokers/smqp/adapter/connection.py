@@ -134,8 +134,8 @@ class SmqpConnection(AdapterConnection):
         if message.destination is None:
             raise UsageError("message must have a destination, got None")
         try:
-            topic = topic_of(message.destination)
             content = to_content(message, time(), self.dialect).written() + b"\r\n"
+            topic = topic_of(message.destination)
         except UnicodeEncodeError as error:
             raise UsageError(f"SMQP cannot carry a text of this message: {error}") from error
         future: Completion[SendResult] = self.completion()

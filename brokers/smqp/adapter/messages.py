@@ -27,6 +27,7 @@ from brokers.message import (
     PropertyType,
     PropertyValue,
     as_text,
+    field_problem,
 )
 from brokers.smqp.client.inbox import Received
 from brokers.smqp.protocol.dialect import SmqpDialect
@@ -85,8 +86,11 @@ def to_content(message: Message, now: float, dialect: SmqpDialect) -> SmqpMessag
         dialect: the dialect of the server.
 
     Raises:
-        UsageError: SMQP cannot carry the message type or a value.
+        UsageError: SMQP cannot carry the message type or a value, or a field has a value of a wrong type.
     """
+    problem = field_problem(message)
+    if problem is not None:
+        raise UsageError(f"SMQP cannot carry this message: {problem}")
     try:
         return SmqpMessage(Attributes(_attributes(message, now, dialect)), (_section(message),))
     except UnicodeEncodeError as error:
