@@ -16,7 +16,7 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from itertools import count
 from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -274,8 +274,8 @@ MAX_BATCH_OCTETS: Final = 4 << 20
 
 MAX_TEXT_OCTETS: Final = 4 * MAX_BATCH_OCTETS
 """About how large the texts of a part of a batch of Parquet may be together, if they are more than one row's."""
-TEXTS: Final = frozenset(each.name for each in RECORDS if each.type in (pa.string(), pa.binary()))
-"""The columns of Parquet whose equal values are read once for many rows; Arrow cannot do that within other columns."""
+ENTRY_OCTETS: Final = 16
+"""About how much memory a value of a column takes beside its text."""
 
 
 class CapturedRecord(NamedTuple):
@@ -616,35 +616,82 @@ def _is_sound(batch: pa.RecordBatch) -> bool:
     return True
 
 
-def _rows_at_a_time(rows: int, octets: int) -> int:
-    """Return how many rows of a group make a batch, by the group's number of rows and octets."""
-    return min(MAX_HELD_ROWS, max(1, MAX_BATCH_OCTETS * rows // max(1, octets)))
+class ParquetColumns:
+    """The columns of a file that are read, and how.
+
+    Equal texts of a column are read once for many rows, as a dictionary, unless an encoding of the file forbids that.
+
+    Attributes:
+        names: names of the columns; those that records do not have are not read.
+        shared: paths of the texts, also within other columns, that are read as dictionaries.
+    """
+
+    def __init__(self, metadata: parquet.FileMetaData) -> None:
+        self._metadata = metadata
+        paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+        self._read = [number for number, path in enumerate(paths) if path.partition(".")[0] in RECORDS.names]
+        self.names = list(dict.fromkeys(paths[number].partition(".")[0] for number in self._read))
+        groups = range(metadata.num_row_groups)
+        self.shared = [
+            paths[number]
+            for number in self._read
+            if metadata.schema.column(number).physical_type == "BYTE_ARRAY"
+            and not any(_is_delta(metadata.row_group(group).column(number)) for group in groups)
+        ]
+
+    def rows_at_a_time(self, group: int) -> int:
+        """Return how many rows of a group make a batch, so that the batch takes about `MAX_BATCH_OCTETS`.
+
+        A text that repeats others, and is in no dictionary, may be as long as all that its column has in the file.
+        """
+        about = self._metadata.row_group(group)
+        columns = [about.column(number) for number in self._read]
+        octets = max(about.total_byte_size, ENTRY_OCTETS * sum(each.num_values for each in columns))
+        repeated = [each for each in columns if _is_delta(each) and not REPEATING.isdisjoint(each.encodings)]
+        longest: int = max((each.total_uncompressed_size for each in repeated), default=1)
+        rows: int = MAX_BATCH_OCTETS * about.num_rows // max(1, octets)
+        return max(1, min(MAX_HELD_ROWS, rows, MAX_TEXT_OCTETS // max(1, longest)))
 
 
-def _texts(schema: parquet.ParquetSchema) -> list[str]:
-    """Return those of `TEXTS` that a file has as octets."""
-    columns = map(schema.column, range(len(schema)))
-    return [each.path for each in columns if each.path in TEXTS and each.physical_type == "BYTE_ARRAY"]
+REPEATING: Final = frozenset({"DELTA_BYTE_ARRAY", "RLE_DICTIONARY", "PLAIN_DICTIONARY"})
+"""Encodings of texts that take less room than their length, as they repeat others."""
+
+
+def _is_delta(column: parquet.ColumnChunkMetaData) -> bool:
+    """Say whether texts of a column chunk are encoded by their differences, which Arrow reads as no dictionary."""
+    return column.physical_type == "BYTE_ARRAY" and any(each.startswith("DELTA") for each in column.encodings)
 
 
 def _in_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut a batch, so that the texts of a part are not much larger than `MAX_TEXT_OCTETS`: a text that many rows have
     is there once, and takes its place in each of them when they are records."""
-    octets = pa.nulls(batch.num_rows, pa.int64()).fill_null(0)
-    for column in batch.columns:
-        if pa.types.is_dictionary(column.type):
-            lengths = pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)
-            octets = pc.add(octets, lengths.fill_null(0))
+    octets = _sum(map(_shared_octets, batch.columns), batch.num_rows)
     if (pc.sum(octets).as_py() or 0) <= MAX_TEXT_OCTETS:
         yield batch
         return
     start = size = 0
-    for row, more in enumerate(octets.to_pylist()):
+    for row, more in enumerate([*octets.to_pylist(), MAX_TEXT_OCTETS + 1]):
         if row > start and size + more > MAX_TEXT_OCTETS:
-            yield batch.slice(start, row - start)
+            yield batch.take(pa.array(range(start, row)))  # a slice would keep the lists of all rows
             start, size = row, 0
         size += more
-    yield batch.slice(start)
+
+
+def _shared_octets(column: pa.Array) -> pa.Array:
+    """Return how many octets the texts of each row take, of those that were read as dictionaries."""
+    if pa.types.is_dictionary(column.type):
+        return pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices).fill_null(0)
+    if pa.types.is_struct(column.type):
+        return _sum(map(_shared_octets, column.flatten()), len(column))
+    if pa.types.is_map(column.type):
+        entries = pc.add(_shared_octets(column.keys), _shared_octets(column.items))
+        sums = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(entries)])
+        return pc.subtract(sums.take(column.offsets[1:]), sums.take(column.offsets[:-1]))
+    return _sum((), len(column))
+
+
+def _sum(octets: Iterable[pa.Array], rows: int) -> pa.Array:
+    return reduce(pc.add, octets, pa.repeat(pa.scalar(0, pa.int64()), rows))
 
 
 def _batches(
@@ -656,18 +703,18 @@ def _batches(
     try:
         with memory_told(log.name):
             metadata = parquet.read_metadata(stream)
-            found = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=_texts(metadata.schema))
+            columns = ParquetColumns(metadata)
+            found = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=columns.shared)
         groups = range(split.start, found.metadata.num_row_groups if split.end is None else split.end)
     except (pa.ArrowException, InvalidRecordError) as error:
         yield RejectedRow(log.name, line, f"cannot be read from here on: {error}")
         return
     for group in groups:  # one by one, as damage in one of several would lose them all
-        about = found.metadata.row_group(group)
-        size, end = about.num_rows, line + about.num_rows
+        end = line + metadata.row_group(group).num_rows
         if wanted is None or (wanted.next is not None and wanted.next < end):
             try:
                 with memory_told(log.name):
-                    for batch in found.iter_batches(_rows_at_a_time(size, about.total_byte_size), [group]):
+                    for batch in found.iter_batches(columns.rows_at_a_time(group), [group], columns.names):
                         for part in _in_parts(batch):
                             yield columns_of_rows(as_records(part), line)
                             line += part.num_rows

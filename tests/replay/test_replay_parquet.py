@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +29,7 @@ from replay_logs import (
     write_parquet,
 )
 
-from brokers.message import Message, MessageType
+from brokers.message import Message, MessageType, properties, queue
 from soapjms.protocol.exchange import keys
 from soapjms.protocol.record import Record, capture, from_json, to_json
 from soapjms.replay import NoInputError, replay
@@ -308,6 +311,83 @@ def test_a_body_that_many_rows_have_takes_its_place_in_some_only(tmp_path: Path)
         assert max(each.nbytes for each in batches) < 17 << 20
         assert [each for batch in batches for each in batch.column("body").to_pylist()] == [body, None] * (count // 2)
         assert [each for batch in batches for each in batch.column("line").to_pylist()] == [*range(1, count + 1)]
+
+
+POOLS: Final[list[pa.MemoryPool]] = []
+"""All that were made: what is in their memory may be in use until the end."""
+
+
+@contextmanager
+def counted_memory() -> Iterator[pa.MemoryPool]:
+    """Give Arrow memory that knows the most of it that was in use."""
+    usual = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(usual)
+    POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool
+    finally:
+        pa.set_memory_pool(usual)
+
+
+LONG = "x" * 500_000
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type": LONG},
+        {"reply_to": queue(LONG)},
+        {"destination": queue(LONG)},
+        {"properties": properties({"long": LONG})},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+@pytest.mark.parametrize("written", [{}, {"store_schema": False, "row_group_size": 70}, {"use_dictionary": False}])
+def test_a_text_within_a_column_that_many_rows_have(
+    fields: dict[str, Any], written: dict[str, Any], tmp_path: Path
+) -> None:
+    """As a body; so do texts of which the file has only the difference from the one before."""
+    long, short = (
+        to_row(capture(replace(request(1), **each), at(1))) for each in (fields, {"destination": queue("short")})
+    )
+    table = pa.Table.from_pylist([long] * 80 + [short] * 40, RECORDS)
+    if "use_dictionary" in written:
+        deltas = [path for path in _texts_of(table) if path != "body"]
+        written = {**written, "column_encoding": dict.fromkeys(deltas, "DELTA_BYTE_ARRAY")}
+    pq.write_table(table, tmp_path / "a.parquet", **written)
+    assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
+    (log,) = expand([tmp_path]).logs
+    most = count = octets = 0
+    with counted_memory() as pool:
+        for each in read_columns(whole(log)):
+            assert not isinstance(each, RejectedRow), each.reason
+            most, count, octets = max(most, each.nbytes), count + each.num_rows, octets + each.nbytes
+    assert (count, octets > 38 << 20) == (120, True)
+    assert most < 18 << 20
+    assert pool.max_memory() < 80 << 20
+
+
+def _texts_of(table: pa.Table) -> list[str]:
+    """Return the paths of the texts in a file of Parquet."""
+    written = BytesIO()
+    pq.write_table(table, written)
+    schema = pq.read_metadata(written).schema
+    columns = map(schema.column, range(len(schema)))
+    return [each.path for each in columns if each.physical_type == "BYTE_ARRAY"]
+
+
+def test_columns_that_no_record_has_are_not_read(good: Path) -> None:
+    """Whatever they would take."""
+    table = pq.read_table(good)
+    numbers = pa.array([[0] * 20_000] * table.num_rows, pa.list_(pa.int8()))
+    pq.write_table(table.append_column("numbers", numbers), good)
+    (log,) = expand([good]).logs
+    with counted_memory() as pool:
+        (batch,) = read_columns(whole(log))
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.num_rows == table.num_rows
+    assert pool.max_memory() < 1 << 20
 
 
 class Exhausted(BytesIO):
