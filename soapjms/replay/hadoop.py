@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -24,6 +25,7 @@ from soapjms.protocol.errors import UsageError
 from soapjms.protocol.uri.redact import without_user_info
 from soapjms.replay.inputs import (
     HEAD_OCTETS,
+    ONLY_RESULTS,
     SUFFIXES,
     ExpandedInputs,
     LogFile,
@@ -35,7 +37,7 @@ from soapjms.replay.inputs import (
     opened,
     whole,
 )
-from soapjms.replay.marks import FOLDERS, SUMMARY
+from soapjms.replay.marks import FOLDERS, SUMMARY, without_own
 from soapjms.replay.output import check_names
 from soapjms.replay.records import MAX_LINE_OCTETS
 from soapjms.replay.uris import scheme_of, shown
@@ -68,14 +70,19 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
     found: dict[str, LogFile] = {}
     rejected: list[RejectedRow] = []
     others: dict[str, str] = {}
+    results: dict[str, str] = {}
     for uri in uris:
+        before = len(results)
         try:
-            files = [each for each in _files(spark, uri, others) if not (output and each[0].startswith(output))]
+            files = [
+                each for each in _files(spark, uri, others, results) if not (output and each[0].startswith(output))
+            ]
         except Py4JJavaError as error:
             rejected.append(RejectedRow(shown(uri), None, f"cannot be opened: {_why(error)}"))
             continue
         if not files:
-            rejected.append(RejectedRow(shown(uri), None, "no .jsonl, .jsonl.gz or .parquet file is there"))
+            why = ONLY_RESULTS if len(results) > before else "no .jsonl, .jsonl.gz or .parquet file is there"
+            rejected.append(RejectedRow(shown(uri), None, why))
         for path, size in files:
             name = shown(path)
             log = LogFile(number + len(found), name, path, size, form_of(b"", path))
@@ -92,7 +99,12 @@ def find(spark: SparkSession, uris: Iterable[str], number: int, leave_out: str |
                 rejected.append(RejectedRow(name, None, reason))
             elif path not in found:
                 found[path] = log
-    foreign = [name for path, name in others.items() if path not in found and not (output and path.startswith(output))]
+    others.update((path, name) for path, name in results.items() if name)
+    foreign = [
+        name for path, name in others.items() if path not in found and not (output and f"{path}/".startswith(output))
+    ]
+    if found:  # as on this machine
+        rejected = [each for each in rejected if each.reason != ONLY_RESULTS]
     return ExpandedInputs(list(found.values()), rejected, foreign)
 
 
@@ -145,8 +157,15 @@ def uri_of(spark: SparkSession, path: str) -> str:
     return uri
 
 
-def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tuple[str, int]]:
-    """Yield the files that a URI refers to, each with its size; add other files in folders to `others`."""
+def _files(spark: SparkSession, uri: str, others: dict[str, str], results: dict[str, str]) -> Iterator[tuple[str, int]]:
+    """Yield the files that a URI refers to, each with its size, but for what replays wrote in folders.
+
+    Args:
+        spark: the session.
+        uri: the URI.
+        others: gets the names of other files in folders, by their paths.
+        results: gets the names of the folders that replays wrote into, by their paths; empty for hidden ones.
+    """
     system, place = place_of(spark, uri)
     for status in sorted(system.globStatus(place) or (), key=lambda each: str(each.getPath().toString())):
         if status.getPath().getName().startswith(".") and not place.getName().startswith("."):
@@ -155,15 +174,35 @@ def _files(spark: SparkSession, uri: str, others: dict[str, str]) -> Iterator[tu
             yield status.getPath().toString(), status.getLen()
             continue
         folder = status.getPath().toString()
-        inside, below = system.listFiles(status.getPath(), True), []
+        inside, below = system.listFiles(status.getPath(), True), dict[str, int]()
         while inside.hasNext():
             each = inside.next()
-            path = each.getPath().toString()
+            below[each.getPath().toString()] = each.getLen()
+        listed = without_own(folder, below, partial(_content, spark))
+        for path in listed.results:
+            results[path] = "" if is_hidden(path.removeprefix(folder).split("/")) else path.rpartition("/")[2]
+        for path in sorted(listed.paths):
             if path.endswith(SUFFIXES):
-                below.append((path, each.getLen()))
+                yield path, below[path]
             elif not is_hidden(path.removeprefix(folder).split("/")):
-                others[path] = each.getPath().getName()
-        yield from sorted(below)
+                others[path] = path.rpartition("/")[2]
+
+
+def _content(spark: SparkSession, path: str) -> bytes:
+    """Return the octets of a small file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    system, place = place_of(spark, path)
+    try:
+        stream = system.open(place)
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
+    except Py4JJavaError as error:
+        raise OSError(_why(error)) from None
 
 
 def place_of(spark: SparkSession, uri: str) -> tuple[Any, Any]:
@@ -255,12 +294,7 @@ def _check_replaceable(spark: SparkSession, out: str) -> None:
     names = [each.getName() for each in listed]
     for folder in (each for each in listed if each.getName() in FOLDERS):
         names += (f"{folder.getName()}/{each.getPath().getName()}" for each in system.listStatus(folder))
-    check_names(name, names, lambda: _octets_of(spark, f"{out.rstrip('/')}/{SUMMARY}"))
-
-
-def _octets_of(spark: SparkSession, uri: str) -> bytes:
-    (row,) = contents(spark, [uri]).select("content").collect()
-    return bytes(row.content)
+    check_names(name, names, lambda: _content(spark, f"{out.rstrip('/')}/{SUMMARY}"))
 
 
 def _why(error: Py4JJavaError) -> str:

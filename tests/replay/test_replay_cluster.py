@@ -249,6 +249,28 @@ def test_results_among_the_logs_of_a_uri(tmp_path: Path) -> None:
     assert found[0].members["rejected"] == 0
 
 
+@pytest.mark.usefixtures("one_spark")
+def test_what_replays_wrote_is_no_input_at_a_uri(tmp_path: Path) -> None:
+    """As in a folder of this machine: it is noted and passed over, a log among it is read, and alone it is an error."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    shutil.copy(CXF, logs)
+    replay(CXF, logs / "deep" / "report", engine="local")
+    shutil.copytree(logs / "deep" / "report", logs / ".report.1" / "result")
+    (logs / ".report.1" / LOCK).touch()
+    write_log(logs / "deep" / "report" / "b.jsonl", capture(request(70), at(70), Direction.REQUEST))
+    here = replay(logs, tmp_path / "here", engine="local")
+    for uri in (f"file://{logs}", f"file://{logs}/*"):
+        there = replay(uri, tmp_path / "there", engine="spark")
+        assert (there.exit_status, there.members["rejected"]) == (here.exit_status, 0)
+        assert there.members["messages"] == here.members["messages"]
+        assert there.members["notes"]["otherFile"]["count"] == 1
+    assert here.members["notes"]["otherFile"]["count"] == 1
+    (logs / "deep" / "report" / "b.jsonl").unlink()
+    with pytest.raises(NoInputError, match="the folder holds results of a replay, and no logs"):
+        replay(f"file://{logs}/deep", tmp_path / "there", engine="spark")
+
+
 # Input that is out of the ordinary
 
 
