@@ -17,14 +17,13 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from brokers.message import Body, Element, Message, Properties, Property, PropertyType, PropertyValue
-from brokers.redaction import LOGIN_IN_URL, PASSWORD_NAME, SECRET
+from brokers.redaction import HIDDEN, LOGIN_IN_URL, PASSWORD_NAME, SECRET
 from soapjms.protocol.content import DECODERS, ENCODERS, detect_encoding
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS
 from soapjms.protocol.names import CONTENT_ENCODING
 from soapjms.protocol.uri import parse
 
-HIDDEN: Final = b"***"
 ALWAYS: Final = ("Password",)
 """WS-Security's elements that are always hidden, in any capitalisation."""
 
@@ -332,7 +331,7 @@ def _reason(error: ValueError | KeyError) -> str:
 
 
 def _hidden(entry: Property) -> Property:
-    return Property(entry.name, PropertyType.STRING, HIDDEN.decode())
+    return Property(entry.name, PropertyType.STRING, HIDDEN)
 
 
 def _element_rule(name: str) -> MaskRule:
@@ -343,7 +342,7 @@ def _element_rule(name: str) -> MaskRule:
     escaped = rb"(?:(?!" + LT + rb"/" + tag + rb"\s*+" + GT + rb")[^<])*+"
     pattern = _start_tag(tag) + content + rb"|" + _escaped_start_tag(tag) + escaped
     flags = re.DOTALL | (re.IGNORECASE if name in ALWAYS else re.NOFLAG)
-    return _rule(f"element {name}", pattern, rb"\1\2" + HIDDEN, name, flags=flags)
+    return _rule(f"element {name}", pattern, r"\1\2" + HIDDEN, name, flags=flags)
 
 
 def _start_tag(tag: bytes) -> bytes:
@@ -373,24 +372,26 @@ def _attribute_like_password() -> bytes:
     return rb"(\s(?!xmlns:)" + PREFIX + PASSWORD_NAME.encode() + rb"\s*+=\s*+(" + QUOTE + rb"))(?:(?!\2)[^<])*+"
 
 
-def _rule(what: str, pattern: bytes, instead: bytes, *words: str, flags: re.RegexFlag = re.DOTALL) -> MaskRule:
+def _rule(what: str, pattern: bytes, instead: str, *words: str, flags: re.RegexFlag = re.DOTALL) -> MaskRule:
     needles = {
         wide: re.compile(b"|".join(re.escape(word.encode(wide.codec)) for word in words), re.IGNORECASE)
         for wide in WIDE
     }
-    return MaskRule(what, re.compile(pattern, flags), instead, tuple(word.encode().lower() for word in words), needles)
+    return MaskRule(
+        what, re.compile(pattern, flags), instead.encode(), tuple(word.encode().lower() for word in words), needles
+    )
 
 
 RULES: Final = (
-    _rule("element like Password", _element_like_password(), rb"\1\2" + HIDDEN, "pass", "pwd"),
-    _rule("attribute like Password", _attribute_like_password(), rb"\1" + HIDDEN, "pass", "pwd"),
-    _rule("login in URL", LOGIN_IN_URL.encode(), b"://" + HIDDEN + b"@", "://"),
+    _rule("element like Password", _element_like_password(), r"\1\2" + HIDDEN, "pass", "pwd"),
+    _rule("attribute like Password", _attribute_like_password(), r"\1" + HIDDEN, "pass", "pwd"),
+    _rule("login in URL", LOGIN_IN_URL.encode(), f"://{HIDDEN}@", "://"),
 )
 """The rules for bodies that every mask has, beside those for the elements of `ALWAYS`."""
 
 
 def _pattern_rule(number: int, text: str) -> MaskRule:
     try:
-        return MaskRule(f"pattern {number}", re.compile(text.encode()), HIDDEN)
+        return MaskRule(f"pattern {number}", re.compile(text.encode()), HIDDEN.encode())
     except (re.error, UnicodeEncodeError) as error:
         raise UsageError(f"a pattern must be a regular expression, got {text!r}: {error}") from None

@@ -54,9 +54,15 @@ MAX_JSON_PARTS: Final = 1 << 20
 JSON_PART: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,{\[]', re.DOTALL)
 
 
+def may_have_too_many_parts(text: str | bytes) -> bool:
+    """Say whether a JSON text may have more than `MAX_JSON_PARTS`: those within its strings are counted too."""
+    count: Callable[[Any], int] = text.count
+    return len(text) > MAX_JSON_PARTS and sum(map(count, '",{[' if isinstance(text, str) else b'",{[')) > MAX_JSON_PARTS
+
+
 def has_too_many_parts(text: str) -> bool:
     """Say whether a JSON text has more than `MAX_JSON_PARTS`; only of texts that may have, each character is read."""
-    if len(text) <= MAX_JSON_PARTS or sum(map(text.count, '",{[')) <= MAX_JSON_PARTS:
+    if not may_have_too_many_parts(text):
         return False
     return next(islice(JSON_PART.finditer(text), MAX_JSON_PARTS, None), None) is not None
 

@@ -16,7 +16,7 @@ import msgspec
 
 from brokers.message import DestinationKind, MessageType, PropertyType
 from soapjms.protocol.errors import InvalidRecordError
-from soapjms.protocol.record import FLAGS, MAX_JSON_PARTS, Direction, Node, parse_time, read_properties
+from soapjms.protocol.record import FLAGS, Direction, Node, may_have_too_many_parts, parse_time, read_properties
 from soapjms.replay.columns import ListValues, RecordRow, list_values, meta_values, plain_values
 from soapjms.replay.flat_records import microseconds
 
@@ -75,7 +75,7 @@ def usual_row(number: int, octets: bytes) -> RecordRow | None:
         number: the number of the line.
         octets: all of the line.
     """
-    if len(octets) > MAX_JSON_PARTS and sum(map(octets.count, b'",{[')) > MAX_JSON_PARTS:
+    if may_have_too_many_parts(octets):
         return None
     try:
         line = _decode(octets)
