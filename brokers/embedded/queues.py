@@ -612,16 +612,8 @@ def received(message: Message, message_id: str, now: int) -> Message:
     if not (numbers_fit and texts_fit and others_fit):
         raise UsageError(field_problem(message))
     if type(message) is not Message:
-        return _changed(
-            message,
-            body=body,
-            message_id=message_id,
-            timestamp=now,
-            priority=priority,
-            delivery_mode=mode,
-            expiration=expiration,
-            redelivered=False,
-        )
+        stamp = {"message_id": message_id, "timestamp": now, "expiration": expiration}
+        return _changed(message, body=body, priority=priority, delivery_mode=mode, redelivered=False, **stamp)
     return MessageDraft(
         message.message_type,
         body,
