@@ -16,9 +16,11 @@ import brokers
 from brokers import Connection, Message, MessageType, queue
 from brokers.amqp.listener import Options
 from brokers.amqp.url import AmqpOptions
+from brokers.amqp.url import login_of as amqp_login
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.codec import Cutter
-from brokers.stomp.url import StompOptions as StompGiven
+from brokers.stomp.url import StompOptions
+from brokers.stomp.url import login_of as stomp_login
 from soapjms import CallFailedError, Client, Dispatcher, Limits, Request, Service
 from soapjms.protocol.names import FailureReason
 
@@ -73,7 +75,8 @@ def talkative() -> Service:
 def test_one_limit() -> None:
     """Adapters and nodes have the same one."""
     assert Limits().size == MAX_MESSAGE_OCTETS == 100 * MIB
-    assert AmqpOptions().max_message == StompGiven().max_message == Cutter()._limit == MAX_MESSAGE_OCTETS
+    over_amqp, over_stomp = amqp_login("amqp://h", {}, AmqpOptions()), stomp_login("stomp://h", {}, StompOptions())
+    assert over_amqp.max_message == over_stomp.max_message == Cutter()._limit == MAX_MESSAGE_OCTETS
     assert Options().max_message == MAX_MESSAGE_OCTETS
 
 
