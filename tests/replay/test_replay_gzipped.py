@@ -13,7 +13,7 @@ import pytest
 from replay_logs import rows, summary, torn_log
 
 from soapjms.replay import replay
-from soapjms.replay.records import pieces
+from soapjms.replay.gzip_members import pieces
 
 HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 

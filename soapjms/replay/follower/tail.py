@@ -30,6 +30,7 @@ from pyarrow import parquet
 from soapjms.protocol.errors import InvalidRecordError
 from soapjms.protocol.record import format_time, parse_time
 from soapjms.replay.errors import memory_told
+from soapjms.replay.gzip_members import pieces
 from soapjms.replay.inputs import (
     HEAD_OCTETS,
     MARK,
@@ -46,7 +47,6 @@ from soapjms.replay.inputs import (
     whole,
     why_closed,
 )
-from soapjms.replay.records import pieces
 from soapjms.replay.uris import shown
 
 READ_OCTETS: Final = 1 << 18
