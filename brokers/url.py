@@ -290,7 +290,8 @@ def octets_of(options: Mapping[str, str], name: str, given: int | None, default:
     """
     value = options.get(name, str(default)) if given is None else str(given)
     if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and int(value)):
-        raise UsageError(f"{name} in {form.the_title} must be a positive number of octets, got {value}")
+        where = name if given is not None else f"{name} in {form.the_title}"
+        raise UsageError(f"{where} must be a positive number of octets, got {value}")
     return int(value)
 
 
