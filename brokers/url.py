@@ -1,8 +1,8 @@
 """The settings that all adapters read alike: from the URL of one broker, the environment, and the program's arguments.
 
-What the program passes overrides the URL, which overrides the environment. An argument that is None, or a field of
-`tls` or `reconnect` that has its default, does not count as passed. User and password come from any of the three, or
-from a file. No secret appears in a repr, log or pickle, and no error text repeats what may be one.
+What the program passes overrides the URL, which overrides the environment. An argument that is None or empty, or a
+field of `tls` or `reconnect` that has its default, does not count as passed. User and password come from any of the
+three, or from a file. No secret appears in a repr, log or pickle, and no error text repeats what may be one.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def octets_of(options: Mapping[str, str], name: str, given: int | None, default:
     """
     value = options.get(name, str(default)) if given is None else str(given)
     if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and int(value)):
-        where = name if given is not None else f"{name} in {form.the_title}"
+        where = f"{name} in {form.the_title}" if given is None else "max_message"
         raise UsageError(f"{where} must be a positive number of octets, got {value}")
     return int(value)
 

@@ -93,6 +93,8 @@ def read_failover(url: str, reconnect: Reconnect | bool) -> Failover:
         found, unknown = _options(listed["query"])
         if unknown or not urls:
             raise UsageError(f"write {EXAMPLE}?OPTION=VALUE; {KNOWN}")
+    if not isinstance(reconnect, bool | Reconnect):
+        raise UsageError(f"reconnect must be True, False or a brokers.Reconnect, got {reconnect!r:.100}")
     plan = Reconnect() if isinstance(reconnect, bool) else reconnect
     if reconnect is False or (found.get("attempts") == 0 and plan.attempts is None):
         return Failover(urls, None)

@@ -512,7 +512,7 @@ def splits(logs: Sequence[LogFile], size: int) -> list[Split]:
     """Split logs into parts of about `size` octets; a gzipped log is one part, and row groups of Parquet stay whole.
 
     The number of the first line is known for the first part of a file, and for all parts of Parquet. Lines of others
-    are counted from the beginning of their part; `FactReader.line_ends` says how many lines precede them.
+    are counted from the beginning of their part; `FactReader.read` says how many lines each has.
     """
     parts: list[Split] = []
     for log in logs:
@@ -539,11 +539,12 @@ def small_together(parts: Sequence[Split]) -> list[range]:
     groups: list[range] = []
     octets = start = 0
     for number, part in enumerate(parts):
-        size = MIN_SPLIT_OCTETS if part.is_counted_anew else part.octets
-        if number > start and (octets + size > MIN_SPLIT_OCTETS or number - start == GATHERED_PARTS):
+        is_apart = part.is_counted_anew or parts[start].is_counted_anew
+        is_full = octets + part.octets > MIN_SPLIT_OCTETS or number - start == GATHERED_PARTS
+        if number > start and (is_apart or is_full):
             groups.append(range(start, number))
             octets, start = 0, number
-        octets += size
+        octets += part.octets
     return [*groups, range(start, len(parts))] if parts else []
 
 

@@ -506,8 +506,9 @@ class Worker:
         causes = failure, failure.__cause__, failure.__context__
         if not any(isinstance(each, RuntimeError) and "interpreter shutdown" in str(each) for each in causes):
             return False
-        self.closing.set()
-        self.on_shutdown()
+        if not self.closing.is_set():
+            self.closing.set()
+            self.on_shutdown()
         return True
 
     def _request(self, work: Work, claim: Claim, stored: StoredAnswer | None = None) -> Request:

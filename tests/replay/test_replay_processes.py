@@ -131,6 +131,18 @@ def test_small_logs_are_read_together(tmp_path: Path, processes: bool, monkeypat
     assert {line for name, line in places if name.endswith("gz")} == {1}
 
 
+def test_an_empty_log_behind_a_large_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of what is no record are still counted from the beginning of its log."""
+    monkeypatch.setattr(inputs, "MIN_SPLIT_OCTETS", SMALL_PARTS)
+    (tmp_path / "logs").mkdir()
+    line = CXF.read_text("utf-8").splitlines()[0]
+    lines = [line] * (3 * SMALL_PARTS // len(line)) + ["no record"]
+    (tmp_path / "logs/a.jsonl").write_text("\n".join(lines), "utf-8")
+    (tmp_path / "logs/b.jsonl").touch()
+    replay(tmp_path / "logs", tmp_path / "out", engine="local")
+    assert [each["line"] for each in rows(tmp_path / "out", "rejected")] == [len(lines)]
+
+
 def test_which_parts_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones, up to a number and a size; one whose lines are counted anew stays by itself."""
     monkeypatch.setattr(inputs, "GATHERED_PARTS", 3)
@@ -138,13 +150,15 @@ def test_which_parts_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
     log = LogFile(0, "a.jsonl", "a.jsonl", 1, LogForm.LINES)
 
     def together(*octets: int) -> list[range]:
-        return small_together([Split(log, 0, None if each else 9, octets=each) for each in octets])
+        """Gather parts of so many octets; those of less than none are counted anew."""
+        return small_together([Split(log, 0, None if each >= 0 else 9, octets=abs(each)) for each in octets])
 
     assert together() == []
     assert together(10, 10, 10, 10) == [range(3), range(3, 4)]
     assert together(60, 40, 10) == [range(2), range(2, 3)]
     assert together(500, 10, 10) == [range(1), range(1, 3)]
-    assert together(10, 0, 10, 10) == [range(1), range(1, 2), range(2, 4)]
+    assert together(10, -1, 10, 10) == [range(1), range(1, 2), range(2, 4)]
+    assert together(0, -1, -1, 0, 0) == [range(1), range(1, 2), range(2, 3), range(3, 5)]
 
 
 def test_more_logs_than_files_may_be_open(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_addresses_that_cannot_be_sent() -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"max_message": 0}, "maxMessage must be a positive number of octets, got 0"),
+        ({"max_message": 0}, "max_message must be a positive number of octets, got 0"),
         ({"idle": -1.0}, "idle must be a number of seconds from 0 to 604,800, got -1.0"),
         ({"idle": 1e12}, "got 1000000000000.0"),
         ({"idle": math.inf}, "got inf"),

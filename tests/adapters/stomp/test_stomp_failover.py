@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import brokers
 from brokers.adapter.failover import read_failover
+from brokers.errors import UsageError
 from brokers.stomp import Reconnect
 
 AT_ONCE = Reconnect(initial=0.02, maximum=0.1)
@@ -69,3 +72,10 @@ def test_urls_that_cannot_be(url: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         brokers.connect(url)
     assert "tops3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reconnect", [None, 0, "no"])
+def test_a_reconnect_that_cannot_be(reconnect: Any) -> None:
+    """It is told, and what it may be."""
+    with pytest.raises(UsageError, match=r"^reconnect must be True, False or a brokers\.Reconnect, got "):
+        read_failover("stomp://a?maxReconnectAttempts=0", reconnect)
