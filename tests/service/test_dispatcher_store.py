@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +38,7 @@ from places import ROOT
 from brokers import Connection, connect, queue
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
+from brokers.errors import ClosedError
 from soapjms import Client, Dispatcher, Policy, Request, Service, SoapFaultError, SqliteStore, StoreError, UsageError
 from soapjms.service.store.base import Store
 from soapjms.service.store.sqlite import CLOSE_LOCK_SECONDS
@@ -140,7 +141,9 @@ class TestRedelivered(WithStore):
         with broker.connect() as ending:
             with monkeypatch.context() as patch:
                 patch.setattr(threading, "_SHUTTING_DOWN", True)
-                dispatcher = Dispatcher(ending, URI, service, store=path, middleware=[submit]).start()
+                dispatcher = Dispatcher(ending, URI, service, store=path, middleware=[submit])
+                with suppress(ClosedError):  # as it closes itself, it may be before all workers have subscribed
+                    dispatcher.start()
                 eventually(lambda: dispatcher.health().problem == "it was closed", "it closes itself")
             assert dispatcher.close()
         assert "the program is ending: no more requests are taken from queue:greeter" in caplog.text
