@@ -283,7 +283,7 @@ def test_a_spark_that_does_not_start_says_why(tmp_path: Path) -> None:
 def test_ctrl_c_ends_with_130(tmp_path: Path, options: list[str], moment: str) -> None:
     """A run that is interrupted says so in one line; it writes nothing and leaves nothing behind."""
     log = tmp_path / "log.jsonl"
-    log.write_bytes(CXF.read_bytes() * 400)
+    log.write_bytes(CXF.read_bytes() * 1200)
     terminal, other_end = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "soapjms.cli", "replay", log, "--out", tmp_path / "out", *options],
