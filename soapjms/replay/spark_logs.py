@@ -441,13 +441,14 @@ class TaskReader:
         """Read parts of logs; yield rows of `STAGED`, with facts of several parts together if they are small."""
         waiting, told = WaitingRows(READ_OCTETS), list[pa.RecordBatch]()
         for found in self._reader.read(_readable(parts, told)):
-            yield from _taken(told)
+            yield from told
+            told.clear()
             if isinstance(found, pa.Table):
                 for facts in waiting.add(found):
                     yield from self._sent(facts)
             else:
                 yield _told(*found)
-        yield from _taken(told)
+        yield from told
         for edition, records in self._reader.shown.items():
             yield _told(0, {"edition": edition, "records": records})  # of whichever part
         for facts in waiting.rest():
@@ -469,12 +470,6 @@ def _readable(parts: Iterable[TaskPart], told: list[pa.RecordBatch]) -> Iterator
             told.append(_told(part, split))
         else:
             yield GivenPart(part, split, stream)
-
-
-def _taken(told: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    taken = told.copy()
-    told.clear()
-    return taken
 
 
 def _told(part: int, what: RejectedRow | int | Mapping[str, Any]) -> pa.RecordBatch:
