@@ -138,7 +138,7 @@ class TestHung(OnRealBrokers):
             future = client.submit(envelope("Ann", operation="work"))
             eventually(lambda: busy(port), "one works")
             (hung,) = busy(port)
-            os.kill(hung, signal.SIGSTOP)
+            stop(hung, tmp_path)
             try:
                 (other,) = set(served.pids()) - {hung}
                 assert text_of(future.result(PATIENCE)) == f"{other}"
@@ -172,7 +172,7 @@ class TestHung(OnRealBrokers):
             held = client.submit(envelope("Ann", operation="hold"))
             eventually(lambda: mark.exists() and mark.read_text(), "one writes")
             hung = int(mark.read_text())
-            os.kill(hung, signal.SIGSTOP)
+            stop(hung, tmp_path)
             try:
                 said = f"requests.db: process {hung} has had a request.transaction since "
                 others = [client.submit(envelope(f"{number}", operation="work")) for number in range(8)]
@@ -227,6 +227,23 @@ class TestHung(OnRealBrokers):
 def with_heartbeat(url: str) -> str:
     """Have signs of life every second, so that a broker soon notices who gives none."""
     return f"{url}{'&' if '?' in url else '?'}heartbeat=1000"
+
+
+def stop(pid: int, folder: Path) -> None:
+    """Stop a process, but not in the moment in which it has the claims of a store in the folder locked."""
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        claims = folder / "requests.db-claims"
+        if not claims.exists():
+            return
+        with closing(sqlite3.connect(claims, timeout=1.0, isolation_level=None)) as others:
+            try:
+                others.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:  # SQLite lets nobody else write until it goes on
+                os.kill(pid, signal.SIGCONT)
+            else:
+                others.execute("ROLLBACK")
+                return
 
 
 def gauges(port: int) -> dict[str, float]:

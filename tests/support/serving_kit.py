@@ -104,6 +104,9 @@ def started(*words: str, command: Sequence[str] = COMMAND, **environment: str) -
     served = Served(process)
     try:
         yield served
+    except BaseException:
+        print("".join(served.err), file=sys.stderr)  # pytest shows it with the failure
+        raise
     finally:
         process.terminate()
         try:
