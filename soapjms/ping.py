@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from secrets import token_hex
-from threading import Event, Lock
+from threading import Event, Lock, current_thread
 from typing import Final, NamedTuple
 
 from brokers.adapter.wait import epoch_milliseconds
@@ -280,14 +280,14 @@ class BrokerClock:
         pinger = Pinger(self._connection)
         try:
             pinger.ping()
+            skew = pinger.skew
+            self.lead = round(skew.seconds * 1000) if skew is not None and skew.certain else 0
+            if skew is not None and skew.certain > MAX_SKEW_SECONDS:
+                events.CLOCK_SKEWED.log(skew)
         except PingFailedError as error:
             events.CLOCK_UNKNOWN.log(error)
-            return
         finally:
             pinger.close()
-            self._thread = None
-        skew = pinger.skew
-        is_far = skew is not None and skew.certain > MAX_SKEW_SECONDS
-        self.lead = round(skew.seconds * 1000) if skew is not None and skew.certain else 0
-        if is_far:
-            events.CLOCK_SKEWED.log(skew)
+            with self._lock:  # which `_measure` holds until it has set the thread
+                if self._thread is current_thread():  # else the connection is another one meanwhile
+                    self._thread = None

@@ -61,7 +61,8 @@ class ConnectionLife:
             self.cause = cause
             self._changed.notify_all()
             for watcher in self._watchers:
-                self._news.put((watcher, state))
+                with suppress(RuntimeError, MemoryError):  # there is no thread: it is told with the next change
+                    self._news.put((watcher, state))
             return True
 
     def watch(self, on_state: OnState) -> None:

@@ -621,7 +621,11 @@ class Client:
     def _note_due(self, call: PendingCall) -> None:
         """Have a call that nobody waits for end when its time is over."""
         if call.due < self._overdue.next_look:
-            self._overdue.look_at(call.due)
+            try:
+                self._overdue.look_at(call.due)
+            except BaseException:  # there is no thread that would end it
+                call.cancel()
+                raise
 
     def _answered(self, call: OutgoingCall, outer: Completion[Response] | None = None) -> Response:
         checked = partial(checked_response, one_way=False)
@@ -743,7 +747,9 @@ class Client:
         except BaseException as error:
             if call.outgoing is not None:
                 call.outgoing.sent()
-            if not self._calls.withdraw(call) and isinstance(error, BrokerError):
+            if not isinstance(error, BrokerError | UsageError):
+                call.cancel()  # such as an interrupt: the request may have been sent
+            elif not self._calls.withdraw(call) and isinstance(error, BrokerError):
                 return  # the call ended at the same moment, and its caller was told
             raise
         if self._closed:  # `close` may have listed the calls before this one was added

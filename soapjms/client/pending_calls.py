@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from itertools import count
 from math import inf
 from threading import Lock
@@ -208,7 +209,8 @@ class PendingCalls:
                 found = error
             call.conclude(found)
         if not answered and self._replies.by_place:  # `end` waits for the broker; this may be the deadlines' thread
-            Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
+            with suppress(RuntimeError, MemoryError):  # without a thread, the place stays taken as long as the client
+                Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
         return True
 
     def _remember(self, key: str) -> None:
@@ -241,6 +243,7 @@ class OverdueCalls:
 
     def look_at(self, at: float) -> None:
         """Look when the monotonic clock shows `at`; this must be called if a call is due before `next_look`."""
+        self._deadlines.start()  # first, as it may raise
         self.next_look = at
         self._deadlines.call_at(at, self._look)
 

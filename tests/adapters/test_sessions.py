@@ -14,11 +14,12 @@ from limits_kit import no_more_threads
 from proton import Condition, symbol
 
 import brokers
-from brokers import BrokerError, queue
+from brokers import BrokerError, ConnectionState, queue
 from brokers.amqp.listener import Listener
 from brokers.amqp.message import ReceivedMessage, from_amqp_message
 from brokers.amqp.redirects import Branches
 from brokers.embedded import Broker
+from brokers.threads.thread import Thread
 
 
 def end(peer: Peer) -> None:
@@ -95,6 +96,24 @@ def test_no_thread_that_makes_it_again(caplog: pytest.LogCaptureFixture) -> None
             eventually(lambda: "a due task has to wait" in caplog.text, "there is no thread")
             assert consumer.problem
         eventually(lambda: addresses(peer) == ["q", "q"] and not consumer.problem, "there is another")
+
+
+def test_no_thread_for_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection is made again even if nobody can be told that it was lost; they are told of both then."""
+    told: SimpleQueue[ConnectionState] = SimpleQueue()
+    start, refusals = Thread.start, [RuntimeError("can't start new thread")]
+
+    def start_but_once(thread: Thread) -> None:
+        if "-callback" in thread.name and refusals:
+            raise refusals.pop()
+        start(thread)
+
+    with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
+        connection.watch(told.put)
+        monkeypatch.setattr(Thread, "start", start_but_once)
+        peer.cut()
+        assert [told.get(timeout=PATIENCE) for _ in range(2)] == [ConnectionState.LOST, ConnectionState.CONNECTED]
+        assert not refusals
 
 
 def test_no_thread_for_a_delivery() -> None:

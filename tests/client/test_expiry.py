@@ -32,7 +32,9 @@ import soapjms
 import soapjms.zeep
 from brokers import Connection, Message, queue
 from brokers.embedded import Broker
+from brokers.threads.thread import Thread
 from soapjms import CallTimeoutError, Client, Dispatcher, OutgoingCall, UsageError
+from soapjms.ping import BrokerClock
 
 HOUR = 3_600_000
 
@@ -149,6 +151,23 @@ class TestNearClocks(Peers):
             for _ in range(3):
                 assert text_of(client.call(envelope("short"), timeout=0.5)) == "Hello short"
         assert caplog.text == ""
+
+
+def test_compared_before_anybody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison that ends at once has ended: what has expired is thrown away, and later calls know the clock."""
+    start = Thread.start
+
+    def start_and_end(thread: Thread) -> None:
+        start(thread)
+        if thread.name == "soapjms-clock":
+            thread.join(0.2)  # as far as it gets; a slow machine may take longer before `start` returns
+
+    monkeypatch.setattr(Thread, "start", start_and_end)
+    with Broker("skewed", clock=lambda: now() + HOUR).connect() as connection:
+        clock = BrokerClock(connection)
+        clock.now()
+        eventually(lambda: clock.is_known and not clock.is_measured_now, "the clocks were compared")
+        assert abs(clock.lead - HOUR) < 10_000
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.broker) for name in REAL_BROKERS])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from calling_kit import (
     GREETER,
+    NS,
     PATIENCE,
     URI,
     Peers,
@@ -18,13 +19,16 @@ from calling_kit import (
     Wrapped,
     answer_to,
     arrivals,
+    element,
     envelope,
     eventually,
     greeter,
     responder,
     text_of,
 )
+from lxml import etree
 
+import soapjms
 from brokers import (
     BrokerError,
     ClosedError,
@@ -91,6 +95,21 @@ def answering_2009(connection: Connection) -> Iterator[None]:
         yield
 
 
+class InterruptedOnce(Wrapped):
+    """A connection whose first sender is interrupted once the broker has the message."""
+
+    def __init__(self, inner: Connection, error: BaseException) -> None:
+        super().__init__(inner)
+        self._errors = [error]
+
+    def begin_send(self, *arguments: Any, **options: Any) -> Callable[[], bool]:
+        """Send, and raise the error the first time."""
+        give_up = self.inner.begin_send(*arguments, **options)
+        if self._errors:
+            raise self._errors.pop()
+        return give_up
+
+
 class TestEdition2009(Peers):
     """A responder of the 2009 edition repeats the JMSMessageID, which a sender may never be told."""
 
@@ -125,6 +144,31 @@ class TestEdition2009(Peers):
                 used = client.call(envelope()).request.reply_to
                 assert used in {request.reply_to for request in requests}
         assert len([each for each in broker.destinations() if each.kind.is_temporary]) == 3
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt(), InterruptedError("by a signal handler")])
+    def test_interrupted_as_it_was_sent(self, connection: Connection, other: Connection, error: BaseException) -> None:
+        """A call after one that was interrupted does not get that one's reply."""
+        go_on = Event()
+
+        service = soapjms.Service()
+
+        @service.operation(f"{{{NS}}}greetMe")
+        def greet(request: soapjms.Request) -> etree._Element:
+            if request.element.text == "interrupted":
+                assert go_on.wait(PATIENCE)
+            return element("greetMeResponse", request.element.text or "")
+
+        sending = InterruptedOnce(connection, error)
+        with (
+            Dispatcher(other, URI, service, profile=names.CR_2009, workers=1),
+            Client(sending, URI, profile=names.CR_2009, timeout=PATIENCE) as client,
+        ):
+            with pytest.raises(type(error)):
+                client.call(envelope("interrupted"))
+            assert client.under_way == 0
+            later = client.submit(envelope("later"))
+            go_on.set()
+            assert text_of(later.result(PATIENCE)) == "later"
 
     def test_second_reply(self, client: Client, other: Connection) -> None:
         """A second copy of a reply is not handed to the call that has the destination next."""
