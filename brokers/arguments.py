@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from os import PathLike
 from threading import TIMEOUT_MAX
-from typing import TypeGuard
+from types import UnionType
+from typing import Any, TypeGuard, TypeVar
 
 from brokers.errors import UsageError
+
+T = TypeVar("T")
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -38,3 +43,21 @@ def time_to_close(deadline: float) -> float:
     if not is_number(deadline) or not -TIMEOUT_MAX <= deadline <= TIMEOUT_MAX:
         raise UsageError(f"deadline must be a finite number of seconds, got {deadline!r}")
     return max(0.0, deadline)
+
+
+def items(
+    given: Iterable[T], name: str, what: str = "a list of strings", kind: type[Any] | UnionType = str
+) -> tuple[T, ...]:
+    """Return the items of a list; `what` says in the error what is accepted, and `kind` is the class of an item.
+
+    Raises:
+        UsageError: it is not a list but, for example, a single string, whose characters would count as items; or an
+            item is of another class.
+    """
+    is_single = isinstance(given, str | bytes | PathLike)
+    if not is_single and isinstance(given, Iterable):
+        found = tuple(given)
+        if all(isinstance(each, kind) for each in found):
+            return found
+    hint = f"; write [{given!r}]" if is_single and isinstance(given, kind) else ""
+    raise UsageError(f"{name} must be {what}, got {given!r}{hint}")

@@ -16,6 +16,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Self, Unpack
 
+from brokers.arguments import items
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.errors import BrokerError
 from brokers.message import MAX_ADDRESS_CHARACTERS, TEMPORARY_KINDS, Destination, DestinationKind, Message, queue, topic
@@ -213,13 +214,12 @@ def never_written(name: str) -> str | None:
 def _allowed(option: str, given: bool | Collection[str]) -> frozenset[str] | None:
     if isinstance(given, bool):
         return None if given else frozenset()
-    if isinstance(given, str) or not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
-        raise UsageError(f"{option} must be True for any, False for none, or a list of names, got {given!r}")
-    for name in given:
+    names = frozenset(items(given, option, "True for any, False for none, or a list of names"))
+    for name in names:
         require_carried(option, name)
         if not name or never_written(name) is not None:
             raise UsageError(f"{option} allows {name!r}, {never_written(name) or 'which is not a name'}; leave it out")
-    return frozenset(given)
+    return names
 
 
 ENTRIES: Final[Mapping[str, str]] = {"jndiInitialContextFactory": INITIAL, "jndiURL": PROVIDER_URL}

@@ -24,6 +24,7 @@ try:
 except ImportError as _error:
     raise ImportError(f"soapjms.signatures needs xmlsec ({_error}): pip install 'soapjms[wsse]'") from _error
 
+from brokers.arguments import items
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.envelope import Envelope, is_among
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
@@ -89,11 +90,9 @@ class Signatures:
     ) -> None:
         if not isinstance(certificates, Mapping) or not certificates:
             raise UsageError(f"certificates must map owners' names to their certificates, got {certificates!r}")
-        if isinstance(headers, str):
-            raise UsageError(f"headers must be a list of names, got {headers!r}")
         check_positive(max_age=max_age, skew=skew, max_nonces=max_nonces)
         self._keys = {name: _key(name, each) for name, each in certificates.items()}
-        self._headers = frozenset(headers)
+        self._headers = frozenset(items(headers, "headers", "a list of names"))
         self._needs_timestamp, self._lets_attachments = timestamp, attachments
         self._algorithms = METHODS | DIGESTS | (SHA1 if sha1 else frozenset())
         self._max_age, self._skew, self._clock = max_age, skew, clock

@@ -17,6 +17,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from brokers.arguments import items
 from brokers.redaction import shown, without_login
 from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.text import reason_of
@@ -117,6 +118,15 @@ def _write(out: str | Path, octets: bytes) -> None:
         unfinished.unlink(missing_ok=True)
 
 
+def folders_given(allow: Iterable[str | Path]) -> tuple[str | Path, ...]:
+    """Return the folders that the caller allows.
+
+    Raises:
+        UsageError: it is not a list of paths; a single path would count as its characters, of which `/` allows all.
+    """
+    return items(allow, "allow", "a list of folders", str | Path)
+
+
 class Folders:
     """The folders that a WSDL and its imports may be read from, after following links: its own, and those allowed.
 
@@ -127,7 +137,7 @@ class Folders:
 
     def __init__(self, first: Path | None, allow: Iterable[str | Path]) -> None:
         own = [] if first is None else [first.parent]
-        self._folders = [*own, *(real_path(Path(each)) for each in allow)]
+        self._folders = [*own, *(real_path(Path(each)) for each in folders_given(allow))]
 
     def check(self, location: str, real: Path) -> None:
         """Refuse a file that is in none of the folders.

@@ -25,7 +25,7 @@ try:
 except ImportError as _error:
     raise ImportError(f"soapjms.bridge.http needs starlette ({_error}): pip install 'soapjms[bridge]'") from _error
 
-from brokers.arguments import finite
+from brokers.arguments import finite, items
 from brokers.connection import Connection
 from brokers.redaction import shown as shown_url
 from brokers.threads.thread import Pool
@@ -110,14 +110,13 @@ class HttpBridge:
         self._pace = Pace(finite(read_timeout), finite(write_timeout), at_least_one(max_held, "max_held"))
         self._max_body, self._max_calls = at_least_one(max_body, "max_body"), at_least_one(max_calls, "max_calls")
         self._public_url = None if public_url is None else _url(public_url)
-        if isinstance(one_way, str):
-            raise UsageError(f"one_way must be a list of SOAP actions and elements, got {one_way!r}; use [{one_way!r}]")
+        names = frozenset(items(one_way, "one_way", "a list of SOAP actions and elements"))
         self._calls = 0
         options |= {"properties": properties, "timeout": self._timeout, "limits": limits}
         with ExitStack() as stack:
             self._executor = stack.enter_context(Pool(CALL_THREADS, "soapjms-bridge"))
             self._served = {
-                _path(path): serve(stack, connection, each, profile, frozenset(one_way), max_body, options)
+                _path(path): serve(stack, connection, each, profile, names, max_body, options)
                 for path, each in (behind if isinstance(behind, Mapping) else {"/": behind}).items()
             }
             self._open = stack.pop_all()

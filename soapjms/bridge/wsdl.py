@@ -23,7 +23,7 @@ from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS, MAX_DOCUMENTS_OCTETS,
 from soapjms.protocol.wsdl.wsdl11 import soap_element
 from soapjms.protocol.wsdl.wsdl20 import WSOAP
 from soapjms.protocol.xml import XSD
-from soapjms.wsdl import Files, read_wsdl
+from soapjms.wsdl import Files, folders_given, read_wsdl
 
 REFERENCES: Final[Mapping[str, str]] = {
     f"{{{WSDL11}}}import": "location",
@@ -96,7 +96,7 @@ def published(
         InvalidWsdlError: the WSDL cannot be read.
         UsageError: there is no such port, or more than one.
     """
-    allow = tuple(allow)
+    allow = folders_given(allow)
     port = port_of(read_wsdl(path, allow=allow), name)
     if port.soap_version is None:
         raise UsageError(f"{path}: the port {port.name!r} is not a SOAP port, so no SOAP client can call it")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 
 from lxml import etree
 
+from brokers.arguments import items
 from soapjms import events
 from soapjms.middleware import around, middleware_given
 from soapjms.protocol.envelope import (
@@ -264,7 +265,7 @@ class Operations:
         self._routes = Routes()
         self._matches: dict[tuple[str, str | None], Match] = {}
         self._policy = _policy(policy)
-        self._understands, self._roles = _texts("understands", understands), _texts("roles", roles)
+        self._understands, self._roles = frozenset(items(understands, "understands")), frozenset(items(roles, "roles"))
         self.addressing = _addressing(addressing)
         self._middleware = middleware_given(middleware, is_async=False)
         if verify is not None:
@@ -451,12 +452,6 @@ def _policy(policy: Policy) -> Policy:
     if not isinstance(policy, Policy):
         raise UsageError(f"policy must be a soapjms.Policy, such as Policy(retries=3), got {policy!r}")
     return policy
-
-
-def _texts(name: str, given: Collection[str]) -> frozenset[str]:
-    if isinstance(given, str) or not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
-        raise UsageError(f"{name} must be a list of strings, got {given!r}")
-    return frozenset(given)
 
 
 def service_to_run(service: Operations) -> Operations:

@@ -11,7 +11,7 @@ import pickle
 import signal
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 import brokers
 import soapjms
 from brokers.adapter.redelivery import MAX_DELIVERIES
-from brokers.arguments import finite
+from brokers.arguments import finite, items
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.errors import NotInstalledError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
@@ -203,8 +203,7 @@ class ServeOptions:
         for name in ("transactions", "traces"):
             switch(getattr(self, name), name)
         for name in ("allow", "reply_topic", "reply_queue", "middleware"):
-            if isinstance(given := getattr(self, name), str) or not isinstance(given, Collection):
-                raise UsageError(f"{name} must be a tuple or list, got {given!r}")
+            object.__setattr__(self, name, items(getattr(self, name), name, "a tuple or list", object))
         if self.processes > 1:
             self._check_for_several()
 

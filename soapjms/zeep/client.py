@@ -19,7 +19,7 @@ from brokers.connection import Connection
 from brokers.redaction import without_login, without_logins
 from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.text import with_article
-from soapjms.wsdl import Folders
+from soapjms.wsdl import Folders, folders_given
 from soapjms.zeep.bindings import BINDING_CLASSES
 from soapjms.zeep.clients import ClientEndpoints, EndpointArguments
 from soapjms.zeep.declarations import Declarations
@@ -76,7 +76,7 @@ class JmsTransport(ClientEndpoints):
         super().__init__(connection, **options)
         self.loader = loader
         self.declarations = Declarations()
-        self._allow = tuple(allow)
+        self._allow = folders_given(allow)
         self._imports: dict[str, Folders] = {}  # for each import of a loaded document, the folders that are allowed
 
     def load(self, url: str) -> bytes:

@@ -27,7 +27,7 @@ from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.wsdl import Finding, Port
 from soapjms.protocol.wsdl.documents import SCHEMA, WSDL11
 from soapjms.protocol.xml import XSD, Misfit, Schema
-from soapjms.wsdl import read_wsdl
+from soapjms.wsdl import folders_given, read_wsdl
 from soapjms.zeep.bindings import BINDING_CLASSES
 from soapjms.zeep.client import read_document
 from soapjms.zeep.loader import DocumentLoader, Loader
@@ -230,7 +230,7 @@ def described(
         InvalidWsdlError: the WSDL or a schema cannot be read or used.
         UsageError: there is no such port, or more than one.
     """
-    allow = tuple(allow)
+    allow = folders_given(allow)
     said = read_wsdl(path, allow=allow)
     chosen = said.port(port)
     kept = _Kept(loader, allow)

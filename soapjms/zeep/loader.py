@@ -25,7 +25,7 @@ from soapjms.protocol.errors import InvalidWsdlError
 from soapjms.protocol.wsdl import documents
 from soapjms.protocol.wsdl.documents import MAX_CHILDREN, MAX_IMPORTS, SCHEMA, WSDL11, WSDL20
 from soapjms.protocol.xml import XSD
-from soapjms.wsdl import Folders, local_path, read_file, real_path
+from soapjms.wsdl import Folders, folders_given, local_path, read_file, real_path
 from soapjms.zeep.declarations import Declarations
 
 KINDS: Final[Mapping[str, str]] = {f"{{{XSD}}}group": "group", f"{{{XSD}}}attributeGroup": "attributeGroup"}
@@ -174,7 +174,7 @@ class DocumentLoader:
         self.binding_classes = binding_classes
         self.folders = folders
         self.declarations = Declarations() if declarations is None else declarations
-        self._allow = tuple(allow)
+        self._allow = folders_given(allow)
         self._loader = loader
         self._documents = 0
         self._octets = 0

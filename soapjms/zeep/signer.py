@@ -11,6 +11,7 @@ from lxml import etree
 from zeep import ns
 from zeep.wsse.utils import ensure_id, get_security_header
 
+from brokers.arguments import items
 from soapjms.protocol.envelope import is_among
 from soapjms.protocol.errors import UsageError
 
@@ -92,9 +93,8 @@ class Signing:
 
 
 def _names(headers: Collection[str | etree.QName]) -> frozenset[str]:
-    if isinstance(headers, str | etree.QName) or not all(isinstance(each, str | etree.QName) for each in headers):
-        raise UsageError(f"headers must be a list of names, as in ['{{{ns.WSA}}}*'], got {headers!r}")
-    names = frozenset(each.text if isinstance(each, etree.QName) else each for each in headers)
+    given = items(headers, "headers", f"a list of names, as in ['{{{ns.WSA}}}*']", str | etree.QName)
+    names = frozenset(each.text if isinstance(each, etree.QName) else each for each in given)
     if names & SECURITY:
         raise UsageError("headers must not have the wsse:Security header, which holds the signature itself")
     return names

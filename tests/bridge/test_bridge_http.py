@@ -736,6 +736,7 @@ def test_mounted_in_another_application(connection: Connection, served: Dispatch
         (URI, {"public_url": "soap.example.org"}, "public_url must be a URL such as https://"),
         (URI, {"public_url": "https://soap.example.org/?a"}, "with or without a path, but no query"),
         (Behind(wsdl="none.wsdl"), {}, "none.wsdl"),
+        (Behind(wsdl=ECHO[SOAP_11], allow="/usr"), {}, "allow must be a list of folders, got '/usr'; write ['/usr']"),
         (Behind(URI, ECHO[SOAP_11], "none"), {}, "no port 'none'"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ import pytest
 from wsdl_kit import CXF, VERSIONS, wsdl, wsdl11, wsdl20
 
 import soapjms
-from soapjms.protocol.errors import InvalidPropertyError, InvalidWsdlError
+from brokers.embedded import Broker
+from soapjms import Client
+from soapjms.protocol.errors import InvalidPropertyError, InvalidWsdlError, UsageError
 from soapjms.protocol.names import Mep
 from soapjms.protocol.properties import Origin
 from soapjms.protocol.wsdl.write import NewPort
@@ -205,6 +208,21 @@ def test_imports_from_elsewhere(tmp_path: Path) -> None:
         with pytest.raises(InvalidWsdlError, match=r"outside .*inner; copy the file there, or allow its folder"):
             read_wsdl(path)
         assert read_wsdl(path, allow=[outer]).port().name == "Ledger"
+        assert read_wsdl(path, allow=iter([str(outer)])).port().name == "Ledger"
+
+
+@pytest.mark.parametrize("allow", ["/usr", b"/usr", Path("/usr"), 5, [5], None])
+def test_folders_are_a_list(tmp_path: Path, allow: Any) -> None:
+    """A single path would count as its characters, and `/` would allow every file of the machine."""
+    first, second = split(tmp_path, "../b.wsdl")
+    (tmp_path / "inner").mkdir()
+    path = write(tmp_path / "inner", a=first)
+    write(tmp_path, b=second)
+    says = f"allow must be a list of folders, got {allow!r}"
+    with pytest.raises(UsageError, match=re.escape(says)):
+        read_wsdl(path, allow=allow)
+    with Broker("folders").connect() as connection, pytest.raises(UsageError, match=re.escape(says)):
+        Client.from_wsdl(connection, path, allow=allow)
 
 
 def test_includes_of_wsdl_20(tmp_path: Path) -> None:

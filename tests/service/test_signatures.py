@@ -507,6 +507,7 @@ class TestIncluded:
         ({"ann": "nowhere.pem"}, {}, "nowhere.pem"),
         ({"ann": 7}, {}, "the certificate of 'ann' cannot be read"),
         (KNOWN, {"headers": "{urn:x}a"}, "headers must be a list of names"),
+        (KNOWN, {"headers": [5]}, "headers must be a list of names, got"),
         (KNOWN, {"max_age": -1}, "max_age must be a positive number, got -1"),
     ],
 )

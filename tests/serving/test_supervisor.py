@@ -206,6 +206,8 @@ def test_what_makes_no_sense(processes: int, monkeypatch: pytest.MonkeyPatch) ->
         ({"connection": b"embedded:"}, "connection must be the URL of the broker, got a bytes"),
         ({"middleware": "a:b"}, "middleware must be a tuple or list, got 'a:b'"),
         ({"reply_queue": "answers"}, "reply_queue must be a tuple"),
+        ({"allow": "/usr"}, r"allow must be a tuple or list, got '/usr'; write \['/usr'\]"),
+        ({"allow": Path("/usr")}, "allow must be a tuple or list, got PosixPath"),
         ({"processes": 2, "verify": lambda request, security: "me"}, "verify must be MODULE:NAME, or a function that"),
         ({"processes": 2, "middleware": [lambda request, call_next: None]}, "middleware must be MODULE:NAME, or a fun"),
     ],

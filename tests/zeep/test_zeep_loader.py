@@ -19,7 +19,8 @@ from zeep_kit import ECHO, NS, TYPES, gallery_wsdl, written
 
 from brokers import Connection
 from brokers.embedded import Broker
-from soapjms import InvalidWsdlError
+from soapjms import InvalidWsdlError, Service, UsageError
+from soapjms.codegen import generate_package
 from soapjms.protocol.wsdl import documents
 from soapjms.zeep import Client, JmsTransport, loader
 
@@ -91,6 +92,20 @@ def test_what_is_no_wsdl(transport: JmsTransport, wsdl: Any, said: str) -> None:
     """Each with one message."""
     with pytest.raises(InvalidWsdlError, match=said):
         Client(wsdl, transport=transport)
+
+
+@pytest.mark.parametrize("allow", ["/", Path("/"), 5])
+def test_folders_are_a_list(connection: Connection, tmp_path: Path, allow: Any) -> None:
+    """A single path would count as its characters, and `/` would allow every file of the machine."""
+    path = written(tmp_path, gallery_wsdl())
+    with pytest.raises(UsageError, match="allow must be a list of folders, got"):
+        JmsTransport(connection, allow=allow)
+    with pytest.raises(UsageError, match="allow must be a list of folders, got"):
+        Client(path, connection=connection, allow=allow)
+    with pytest.raises(UsageError, match="allow must be a list of folders, got"):
+        Service.from_wsdl(path, allow=allow)
+    with pytest.raises(UsageError, match="allow must be a list of folders, got"):
+        generate_package(path, "gallery", out=tmp_path, allow=allow)
 
 
 def test_wsdl_20(transport: JmsTransport, tmp_path: Path) -> None:
