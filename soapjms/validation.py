@@ -31,12 +31,13 @@ def connection_to(connection: Connection) -> Connection:
 
 
 OPTIONS: Final[Mapping[str, str]] = {
+    "mask": 'a soapjms.capture.Mask, such as soapjms.capture.Mask(elements=["CardNumber"]), or None',
     "recorder": 'a soapjms.Recorder, such as soapjms.Recorder("calls.jsonl"), or None',
     "names": 'a soapjms.Names, such as soapjms.Names.from_file("jndi.properties"), or None',
     "limits": "a soapjms.Limits, such as soapjms.Limits(depth=100)",
     "properties": 'a mapping of binding properties by name, such as {"priority": 4}',
 }
-"""What is accepted for the options that all nodes share."""
+"""What is accepted for the options that all nodes, and all that write captures, share."""
 
 
 def option(value: T, name: str, kind: type[Any]) -> T:

@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from brokers.arguments import items
 from brokers.message import Body, Element, Message, Properties, Property, PropertyType, PropertyValue
 from brokers.redaction import HIDDEN, LOGIN_IN_URL, PASSWORD_NAME, SECRET
 from soapjms.protocol.content import DECODERS, ENCODERS, detect_encoding
@@ -132,7 +133,8 @@ class Mask:
         patterns: regular expressions; text that they match in a body, as UTF-8, is hidden.
 
     Raises:
-        UsageError: an item is not a name of an element, or not a regular expression.
+        UsageError: an argument is not a list of strings, or an item is not a name of an element, or not a regular
+            expression.
     """
 
     properties: Collection[str] = ()
@@ -141,6 +143,8 @@ class Mask:
     rules: tuple[MaskRule, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        for name in ("properties", "elements", "patterns"):
+            object.__setattr__(self, name, items(getattr(self, name), name))
         names = dict.fromkeys((*ALWAYS, *self.elements))
         elements = [_element_rule(name) for name in names]
         patterns = [_pattern_rule(number, text) for number, text in enumerate(self.patterns, 1)]

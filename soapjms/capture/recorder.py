@@ -28,6 +28,7 @@ from soapjms.capture.mask import Mask
 from soapjms.ping import is_ping
 from soapjms.protocol.record import Direction, Node, Record, capture, to_octets
 from soapjms.protocol.text import reason_of
+from soapjms.validation import option
 
 DEFAULT_MASK: Final = Mask()
 UNMASKED: Final = "this log has passwords and other secrets as they are"
@@ -66,7 +67,7 @@ class Recorder:
         path: the first file.
 
     Raises:
-        UsageError: the file cannot be opened, or `rotation` is below 1.
+        UsageError: the file cannot be opened or is not a log, `rotation` is below 1, or `mask` is not a mask.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Recorder:
         mask: Mask | None = DEFAULT_MASK,
     ) -> None:
         self.path = Path(path)
-        self._mask = mask
+        self._mask = option(mask, "mask", Mask)
         self._is_told = mask is not None
         self._clock = clock
         self._written = 0

@@ -20,6 +20,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
+from brokers.arguments import items
 from brokers.connection import Connection, ConnectionState, Delivery, stop
 from brokers.message import Destination, Message
 from brokers.threads.thread import Thread
@@ -30,6 +31,7 @@ from soapjms.capture.mask import Mask, MaskedMessage
 from soapjms.capture.sources import direction_of
 from soapjms.ping import is_ping, new_ping_id, ping_message
 from soapjms.protocol.record import Node, Record, capture, format_time, to_octets
+from soapjms.validation import option
 
 MAX_BACKLOG_MESSAGES: Final = 100_000
 MAX_BACKLOG_OCTETS: Final = 64 << 20
@@ -65,7 +67,7 @@ class MessageFilter:
     """
 
     def __init__(self, queues: Collection[str], everything: bool) -> None:
-        self._queues = frozenset(queues)
+        self._queues = frozenset(items(queues, "queues", "a list of names"))
         self._everything = everything
         self._replies: OrderedDict[int, None] = OrderedDict()  # hashes, as peers choose names of any length
         self._others: OrderedDict[int, None] = OrderedDict()
@@ -221,6 +223,7 @@ class Capture:
         ended: set once the connection is closed, so that no more messages come.
 
     Raises:
+        UsageError: `mask` is not a mask, or `queues` is not a list of names.
         BrokerError: the broker refuses a consumer on a source.
     """
 
@@ -244,7 +247,7 @@ class Capture:
         self._connection = connection
         self._log = to
         self._translate = translate
-        self._mask = mask or Mask()
+        self._mask = option(mask, "mask", Mask) or Mask()
         self._wanted = MessageFilter(queues, everything)
         self._backlog = backlog or Backlog()
         self._clock = clock

@@ -272,6 +272,20 @@ class Slow(Mask):
         return super().apply(message)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"mask": ["Card"]}, "mask must be a"),
+        ({"mask": []}, "mask must be a"),
+        ({"queues": "bank"}, "queues must be a list of names, got 'bank'"),
+    ],
+)
+def test_wrong_options(connection: Connection, tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    """They are refused before anything is recorded."""
+    with CaptureLog(tmp_path / "log") as log, pytest.raises(UsageError, match=says):
+        Capture(connection, log, [COPIES], **options)
+
+
 def test_what_comes_too_fast_is_dropped_and_counted(connection: Connection, tmp_path: Path) -> None:
     """Nobody waits for the tap; the next record says how many are missing before it."""
     begun, go_on = Event(), Event()

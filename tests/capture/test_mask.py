@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -129,6 +130,14 @@ def test_what_cannot_be_asked_for(given: dict[str, list[str] | str]) -> None:
     """It is refused at once."""
     with pytest.raises(UsageError, match="must be a"):
         Mask(**given)
+
+
+@pytest.mark.parametrize("argument", ["properties", "elements", "patterns"])
+@pytest.mark.parametrize("given", ["CardNumber", b"CardNumber", 5, None, [5]])
+def test_rules_are_lists(argument: str, given: Any) -> None:
+    """A single string would count as its characters, and the card number would be in the log."""
+    with pytest.raises(UsageError, match=f"{argument} must be a list of strings, got "):
+        Mask(**{argument: given})
 
 
 @pytest.mark.parametrize(

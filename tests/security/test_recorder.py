@@ -7,6 +7,7 @@ import logging
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from calling_kit import request_message
@@ -91,6 +92,14 @@ def test_more_is_hidden(tmp_path: Path) -> None:
     first, second = (json.loads(line) for line in recorder.path.read_text().splitlines())
     assert "element Username" in first["meta"]["masked"]
     assert second["truncated"] is True
+
+
+@pytest.mark.parametrize("mask", [["Username"], "Username", 5, False, Mask])
+def test_what_is_no_mask(tmp_path: Path, mask: Any) -> None:
+    """It is refused before there is a log, in which nothing would be recorded."""
+    with pytest.raises(UsageError, match=r"mask must be a soapjms\.capture\.Mask, such as .*, or None, got an? "):
+        Recorder(tmp_path / "log.jsonl", mask=mask)
+    assert not list(tmp_path.iterdir())
 
 
 def test_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
