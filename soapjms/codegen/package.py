@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from keyword import iskeyword
@@ -17,6 +18,9 @@ from soapjms.protocol.errors import UsageError
 from soapjms.zeep.description import described
 
 _COMPILED: Final = "__pycache__"
+
+IMPORTED: Final = sys.stdlib_module_names | {"brokers", "lxml", "soapjms", "xsdata", "zeep"}
+"""Modules and packages that programs with generated code import; a package of that name would be found instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,8 @@ def generate_package(
 
     Raises:
         InvalidWsdlError: the WSDL or a schema cannot be read or used, or would become other code than intended.
-        UsageError: there is no such port, or more than one; `package` is no name for one, or that of a module in `out`;
-            or its folder holds files that were not generated.
+        UsageError: there is no such port, or more than one; `package` is no name for one, or that of a module in `out`
+            or of `IMPORTED`; or its folder holds files that were not generated.
         OSError: the package cannot be written.
     """
     if not package.isidentifier() or iskeyword(package):
@@ -66,6 +70,11 @@ def generate_package(
     folder = Path(out)
     if not folder.is_dir():
         raise UsageError(f"out must be a folder that exists, got {str(out)!r}")
+    if package in IMPORTED and not (folder / "__init__.py").exists():
+        raise UsageError(
+            f"package must not be the name of a package that Python or generated code imports, got {package!r}; give "
+            f"another, such as {package}_client, or as out the folder of a package"
+        )
     target = folder / package
     _refuse_foreign(target)
     found = described(wsdl, port, validate=validate, loader=None, allow=allow)

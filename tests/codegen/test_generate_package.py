@@ -119,6 +119,14 @@ def test_a_package_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
         ("class", ".", "package must be a Python identifier"),
         ("a.b", ".", "package must be a Python identifier"),
         ("../a", ".", "package must be a Python identifier"),
+        (
+            "json",
+            ".",
+            "package must not be the name of a package that .*, got 'json'; give another, such as json_client",
+        ),
+        ("soapjms", ".", "package must not be the name of a package"),
+        ("brokers", ".", "package must not be the name of a package"),
+        ("lxml", ".", "package must not be the name of a package"),
         ("a", "nowhere", "out must be a folder that exists"),
     ],
 )
@@ -126,6 +134,13 @@ def test_what_is_no_package(tmp_path: Path, package: str, out: str, said: str) -
     """A name that cannot be imported, and a folder that is not there, are refused."""
     with pytest.raises(UsageError, match=said):
         generate_package(BANK, package, out=tmp_path / out)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_of_pythons_within_a_package(tmp_path: Path) -> None:
+    """There it is not in the way of Python's own."""
+    (tmp_path / "__init__.py").touch()
+    assert generate_package(BANK, "json", out=tmp_path).path == tmp_path / "json"
 
 
 # Names
