@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
 from threading import TIMEOUT_MAX
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -71,6 +73,17 @@ def durable_on(connection: Connection, destination: Destination, name: str | Non
             "connect with clientId=NAME in the URL, if the broker supports them (capability `durable_topics`)"
         )
     return name
+
+
+def file_path(path: str | PathLike[str], name: str = "path") -> Path:
+    """Return the path of a file, which need not exist.
+
+    Raises:
+        UsageError: it is no path, or is empty or otherwise without the name of a file, such as `.` or `/`.
+    """
+    if not isinstance(path, str | PathLike) or not Path(path).name:
+        raise UsageError(f"{name} must be the path of a file, got {path!r}")
+    return Path(path)
 
 
 def host_and_port(address: str) -> tuple[str, int]:

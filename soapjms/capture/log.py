@@ -8,10 +8,12 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +34,22 @@ GZIP_LEVEL: Final = 3
 
 NOTHING: Final = gzip.compress(b"", mtime=0)
 """The content of a compressed file without lines: a file without any member would not be valid gzip."""
+
+
+HEAD_OCTETS: Final = 1 << 12
+"""Number of octets at the beginning of an existing file that are looked at."""
+
+LINES: Final = "JSON Lines"
+COMPRESSED: Final = "JSON Lines compressed with gzip"
+
+BEGINNINGS: Final[Mapping[str, re.Pattern[bytes]]] = {
+    LINES: re.compile(rb'(?:\xef\xbb\xbf)?[\s\0]*(?:\{[ \t]*"|\{?\Z)'),
+    COMPRESSED: re.compile(rb"\x1f\x8b|\x1f?\Z|\0+\Z"),
+}
+"""The beginning of a log by its form: the first member of an object, or the magic number of gzip.
+
+Whoever wrote it may have been killed before that, and after a failure of power a log may have zeros.
+"""
 
 
 def utc_now() -> datetime:
@@ -167,10 +185,11 @@ class LogFiles:
 
     def _next(self, number: int) -> FileIO:
         """Begin a file, or go on in an existing one."""
+        opener = partial(_appended, form=COMPRESSED if self._compress else LINES)
         while True:
             path = self._name(number)
             try:
-                file = open(path, "ab" if self._is_shared else "xb", buffering=0, opener=_appended)  # noqa: SIM115
+                file = open(path, "ab" if self._is_shared else "xb", buffering=0, opener=opener)  # noqa: SIM115
             except FileExistsError:
                 number += 1
                 continue
@@ -201,14 +220,19 @@ class LogFiles:
         self.close()
 
 
-def _appended(path: str, flags: int) -> int:
+def _appended(path: str, flags: int, form: str) -> int:
     """Open a file for appending, with access for its owner only.
 
+    Args:
+        path, flags: as for `os.open`.
+        form: the form, of `BEGINNINGS`, that the file has if it is not empty.
+
     Raises:
-        OSError: the file cannot be opened, is a symbolic link, has another name too (a hard link), or belongs to
-            another user; or it is a FIFO that nobody reads.
+        OSError: the file cannot be opened, is a symbolic link, has another name too (a hard link), belongs to another
+            user, or is something else than a log; or it is a FIFO that nobody reads.
     """
-    if not path.startswith((*OPEN_ALREADY, "/dev/std")):
+    is_open = path.startswith((*OPEN_ALREADY, "/dev/std"))
+    if not is_open:
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # else it would wait for the reader of a FIFO
     file = os.open(path, flags | os.O_APPEND, 0o600)
     try:
@@ -219,12 +243,19 @@ def _appended(path: str, flags: int) -> int:
                 raise PermissionError(errno.EPERM, "this log belongs to another user; write to another file", path)
             if found.st_nlink > 1:
                 raise PermissionError(errno.EPERM, "this log has another name too; write to another file", path)
+            if found.st_size and not is_open and not BEGINNINGS[form].match(_head(path)):
+                raise PermissionError(errno.EPERM, f"it is no capture log in {form}; write to another file", path)
             if stat.S_IMODE(found.st_mode) & 0o077:
                 os.fchmod(file, 0o600)
     except OSError:
         os.close(file)
         raise
     return file
+
+
+def _head(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(HEAD_OCTETS)
 
 
 def _ends_within_a_line(path: Path) -> bool:

@@ -28,7 +28,7 @@ from soapjms.capture.mask import Mask
 from soapjms.ping import is_ping
 from soapjms.protocol.record import Direction, Node, Record, capture, to_octets
 from soapjms.protocol.text import reason_of
-from soapjms.validation import option
+from soapjms.validation import file_path, option
 
 DEFAULT_MASK: Final = Mask()
 UNMASKED: Final = "this log has passwords and other secrets as they are"
@@ -58,7 +58,7 @@ class Recorder:
 
     Args:
         path: a `.jsonl` file, or `.jsonl.gz` to compress. Existing content stays: lines are appended, to the last of
-            the files if there are several.
+            the files if there are several. A file that is not empty must be a log of that form.
         clock: returns the time of capture.
         rotation: size of a file on disk, in octets, after which another is begun.
         mask: what is hidden; None to hide nothing, which the log and `meta.unmasked` of the first record say.
@@ -67,7 +67,8 @@ class Recorder:
         path: the first file.
 
     Raises:
-        UsageError: the file cannot be opened or is not a log, `rotation` is below 1, or `mask` is not a mask.
+        UsageError: `path` is not that of a file, the file cannot be opened or is not a log, `rotation` is below 1, or
+            `mask` is not a mask.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Recorder:
         rotation: int = DEFAULT_ROTATION_OCTETS,
         mask: Mask | None = DEFAULT_MASK,
     ) -> None:
-        self.path = Path(path)
+        self.path = file_path(path)
         self._mask = option(mask, "mask", Mask)
         self._is_told = mask is not None
         self._clock = clock

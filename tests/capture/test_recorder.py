@@ -187,6 +187,12 @@ class TestFailures:
         with pytest.raises(UsageError, match=r"path must name a file .*log\.jsonl: No such file"):
             Recorder(tmp_path / "nowhere" / "log.jsonl")
 
+    @pytest.mark.parametrize("given", ["", ".", "/", 5, None, b"log.jsonl"])
+    def test_no_path_of_a_file(self, given: Any) -> None:
+        """A path that names no file is a mistake of the caller."""
+        with pytest.raises(UsageError, match=f"^path must be the path of a file, got {given!r}$"):
+            Recorder(given)
+
     def test_closed(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
         """After closing, messages are counted as failed; closing twice does nothing."""
         recorder = Recorder(path)
@@ -365,6 +371,15 @@ class TestFailures:
         cut, *whole = path.read_text().splitlines()
         assert cut == '{"v":1,"ti'
         assert len([from_json(line) for line in whole]) == 2
+
+    @pytest.mark.parametrize("start", [b"\n\n", b'\xef\xbb\xbf{"v":1}\n', b' { "v":1}\n', b"{", b"\0\0"])
+    def test_logs_with_odd_beginnings(self, tmp_path: Path, start: bytes) -> None:
+        """Blank lines, a byte order mark, a torn line, zeros after a failure of power: it is a log all the same."""
+        path = tmp_path / "log.jsonl"
+        path.write_bytes(start)
+        with Recorder(path) as recorder:
+            recorder.record(MESSAGE)
+        assert len(path.read_bytes()) > len(start)
 
     def test_empty_log(self, tmp_path: Path) -> None:
         """An empty file is a log."""

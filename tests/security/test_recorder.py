@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import os
@@ -59,6 +60,26 @@ def test_a_log_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UsageError, match="belongs to another user"):
         Recorder(path)
     assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("bank.wsdl", b"<definitions/>"),
+        ("settings.json", b'{\n  "a": 1\n}\n'),
+        ("log.jsonl", gzip.compress(b'{"v":1}\n')),
+        ("log.jsonl.gz", b'{"v":1}\n'),
+        ("bank.wsdl.gz", b"<definitions/>"),
+    ],
+)
+def test_a_file_of_something_else(tmp_path: Path, name: str, content: bytes) -> None:
+    """Neither its content nor its mode is changed, and the error does not show what is in it."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    path.chmod(0o644)
+    with pytest.raises(UsageError, match=r": it is no capture log in JSON Lines.*; write to another file$"):
+        Recorder(path)
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (content, 0o644)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -1200,7 +1200,7 @@ class TestTheFile:
             begun(store).transaction.execute("CREATE TABLE t (a)")
             assert store.sweep() == 0
 
-    @pytest.mark.parametrize("path", ["", 5, None, True])
+    @pytest.mark.parametrize("path", ["", 5, None, True, ".", ":memory:"])
     def test_path(self, path: Any) -> None:
         """What is no path of a file is refused."""
         with pytest.raises(UsageError, match=f"path must be the path of a file, got {path!r}"):

@@ -52,7 +52,7 @@ from soapjms.service.store.clock import BEATS_PER_LEASE, FileTime, Liveness
 from soapjms.service.store.effects import ENDED, Effects, code_of
 from soapjms.service.store.place import network_of, writer_of
 from soapjms.service.store.tables import ClaimEntry, ClaimPlace, File, Holder, Ledger, Results, packed, unpacked
-from soapjms.validation import at_least_one, not_negative, positive
+from soapjms.validation import at_least_one, file_path, not_negative, positive
 
 DAY_SECONDS: Final = 86_400.0
 SWEEP_SECONDS: Final = 30.0
@@ -123,9 +123,9 @@ class SqliteStore(Store):
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-            raise UsageError(f"path must be the path of a file, got {path!r}")
-        self.path = Path(path).absolute()
+        if path == ":memory:":
+            raise UsageError(f"path must be the path of a file, got {path!r}: a store outlives its process")
+        self.path = file_path(path).absolute()
         self.claims = self.path.with_name(f"{self.path.name}-claims")
         self._lease, self._keep, self._timeout = finite(lease, "lease"), positive(keep, "keep"), not_negative(timeout)
         self._max_entries = at_least_one(max_entries, "max_entries")
