@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from typing import Any, Final, TypeVar
 
 from brokers.message import Properties, PropertyValue
@@ -27,6 +27,19 @@ def is_coroutine(function: object) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Say whether a function can be called with so many positional arguments; True if it has no known signature."""
+    try:
+        found = signature(function, follow_wrapped=False)  # a wrapper is called with its own arguments
+    except (TypeError, ValueError):  # as with some built-in functions
+        return True
+    try:
+        found.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
 def middleware_given(given: Iterable[Callable[..., Any]], *, is_async: bool | None) -> tuple[Callable[..., Any], ...]:
     """Return the caller's middleware as a tuple.
 
@@ -39,7 +52,7 @@ def middleware_given(given: Iterable[Callable[..., Any]], *, is_async: bool | No
     """
     found: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else (given,)
     for each in found:
-        if not callable(each) or isinstance(each, type):
+        if not callable(each) or isinstance(each, type) or not takes(each, 2):
             raise UsageError(
                 f"middleware must be a list of functions (call, call_next), the outermost first, got {each!r}"
             )

@@ -29,7 +29,7 @@ from lxml import etree
 
 from brokers.arguments import is_number
 from brokers.listeners.guesses import Guesses
-from soapjms.middleware import is_coroutine
+from soapjms.middleware import is_coroutine, takes
 from soapjms.protocol.envelope import blocks_for
 from soapjms.protocol.errors import Blame, SoapFaultError, UsageError
 from soapjms.protocol.text import named
@@ -93,7 +93,7 @@ class VerifyMiddleware:
     """
 
     def __init__(self, verify: Verify, roles: Collection[str]) -> None:
-        if not callable(verify) or isinstance(verify, type) or is_coroutine(verify):
+        if not callable(verify) or isinstance(verify, type) or is_coroutine(verify) or not takes(verify, 2):
             raise UsageError(
                 f"verify must be a plain function (request, security) that returns the identity, got {verify!r}"
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from lxml import etree
 
+from soapjms.middleware import takes
 from soapjms.protocol.errors import UsageError
 from soapjms.service.operations import OperationRoute, Operations, ServiceArguments
 from soapjms.service.request import Policy
@@ -107,6 +108,10 @@ class Service(Operations):
                 "if the element has none"
             )
         chosen = self._chosen(policy)
-        return self._registering(
-            lambda function: OperationRoute(name, name, action, function, function, chosen, reply_action=reply_action)
-        )
+
+        def route(function: Callable[..., Any]) -> OperationRoute:
+            if not takes(function, 1):
+                raise UsageError(f"@service.operation(NAME) must decorate a function (request), got {function!r}")
+            return OperationRoute(name, name, action, function, function, chosen, reply_action=reply_action)
+
+        return self._registering(route)

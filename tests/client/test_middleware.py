@@ -300,7 +300,7 @@ class TestClientMistakes:
 
     async def _coroutine(self, call: Any, call_next: Any) -> Any: ...
 
-    @pytest.mark.parametrize("wrong", ["x", 7, [7], [Client], None])
+    @pytest.mark.parametrize("wrong", ["x", 7, [7], [Client], None, [lambda call: call]])
     def test_no_functions(self, connection: Connection, wrong: Any) -> None:
         for make in (lambda: Client(connection, URI, middleware=wrong), lambda: Service(middleware=wrong)):
             with pytest.raises(UsageError, match=r"middleware must be a list of functions \(call, call_next\)"):
@@ -505,7 +505,7 @@ class TestZeep:
 def test_typed_and_served(tmp_path: Path, shared_url: str) -> None:
     """`soapjms serve --middleware` puts it around a service; what is not there is a matter of usage."""
     options = ["--connection", shared_url, "--uri", "jms:queue:q"]
-    with serving("bank:service", *options, "--middleware", "bank:service.operation", marks=tmp_path) as served:
+    with serving("bank:service", *options, "--middleware", "bank:Audit.passed", marks=tmp_path) as served:
         served.until_serving()
         served.process.terminate()
         assert served.ended() == 0

@@ -125,7 +125,7 @@ class TestHook:
     async def _coroutine(self, request: Any, security: Any) -> Any: ...
 
     def test_no_function(self) -> None:
-        for wrong in ("x", UsernameTokens, self._coroutine):
+        for wrong in ("x", UsernameTokens, self._coroutine, lambda request: 1):
             with pytest.raises(soapjms.UsageError, match="verify must be a plain function"):
                 Service(verify=wrong)  # type: ignore[arg-type]
 
@@ -430,7 +430,7 @@ def test_signatures(tmp_path: Path) -> None:
 def test_served(tmp_path: Path, shared_url: str) -> None:
     """`soapjms serve --verify` has a hook; one that is not there is a matter of usage."""
     options = ["--connection", shared_url, "--uri", "jms:queue:q"]
-    with serving("bank:service", *options, "--verify", "bank:is_first", marks=tmp_path) as served:
+    with serving("bank:service", *options, "--verify", "bank:verified", marks=tmp_path) as served:
         served.until_serving()
         served.process.terminate()
         assert served.ended() == 0

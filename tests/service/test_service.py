@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -94,6 +95,22 @@ class TestRegistering:
         """Only functions are taken."""
         with pytest.raises(UsageError, match="must decorate a function, got 'greet'"):
             Service().operation(GREET)("greet")  # type: ignore[type-var]
+
+    @pytest.mark.parametrize("wrong", [lambda: None, lambda request, other: None, lambda *, request: None])
+    def test_wrong_signature(self, wrong: Any) -> None:
+        """A function is called with the request alone; any other would fail at every request."""
+        with pytest.raises(UsageError, match=r"must decorate a function \(request\), got "):
+            Service().operation(GREET)(wrong)
+
+    def test_odd_signatures(self) -> None:
+        """Wrappers, optional parameters, and functions whose signature Python does not know."""
+
+        @wraps(lambda: None)
+        def wrapped(*values: Any) -> Any:
+            return values[0]
+
+        for function in (wrapped, lambda request, other=None: None, partial(int, base=2), dict.fromkeys, iter):
+            Service().operation(GREET)(function)
 
     @pytest.mark.parametrize("given", ["{urn:greeter}a", 7, [7]])
     def test_no_names(self, given: Any) -> None:
