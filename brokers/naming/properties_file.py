@@ -18,7 +18,8 @@ import codecs
 import re
 import tomllib
 from collections.abc import Iterator
-from os import PathLike
+from contextlib import contextmanager
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
 
@@ -143,6 +144,17 @@ def content_of(path: str | PathLike[str] | None, text: bytes | str | None, limit
     if len(content) > limit:
         raise NamingError(f"{str(path)!r} must hold at most {limit} octets, got more")
     return content
+
+
+@contextmanager
+def named(path: str | PathLike[str] | None) -> Iterator[None]:
+    """Name the file in errors of its content; None for a text that is no file."""
+    try:
+        yield
+    except NamingError as error:
+        if path is None:
+            raise
+        raise NamingError(f"{fspath(path)}: {error}") from None
 
 
 def read_toml(content: bytes | str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
+from brokers.errors import UsageError
 from brokers.message import Destination, queue, topic
 from brokers.naming.allow_list import AllowedBrokers, endpoints_of, own_endpoint, refuse_login
 from brokers.naming.dialects import (
@@ -28,7 +29,14 @@ from brokers.naming.dialects import (
     physical_name,
 )
 from brokers.naming.errors import NameNotFoundError, NamingError, listed
-from brokers.naming.properties_file import MAX_FILE_OCTETS, MAX_TOML_OCTETS, content_of, read_properties, read_toml
+from brokers.naming.properties_file import (
+    MAX_FILE_OCTETS,
+    MAX_TOML_OCTETS,
+    content_of,
+    named,
+    read_properties,
+    read_toml,
+)
 from brokers.schemes import SCHEMES
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -50,6 +58,7 @@ class Names:
 
     Raises:
         NamingError: a URL is invalid.
+        UsageError: `destinations` is something else than a mapping to destinations.
     """
 
     def __init__(
@@ -59,7 +68,7 @@ class Names:
         connection_factories: Mapping[str, str] = NOTHING,
         allowed: AllowedBrokers | Mapping[str, str] | Iterable[str] = (),
     ) -> None:
-        self._destinations = dict(destinations)
+        self._destinations = _checked(destinations)
         self.allowed = AllowedBrokers(allowed)
         self._factories = {name: self._reachable(name, url) for name, url in connection_factories.items()}
         self._entries: Mapping[str, str] = NOTHING
@@ -89,7 +98,18 @@ class Names:
             NamingError: the file is invalid, or an entry would lead to a network look-up.
             OSError: the file cannot be read.
         """
-        entries = read_properties(content_of(path, text, MAX_FILE_OCTETS))
+        content = content_of(path, text, MAX_FILE_OCTETS)
+        with named(path):
+            return cls._of_properties(content, allowed, variables)
+
+    @classmethod
+    def _of_properties(
+        cls,
+        content: bytes | str,
+        allowed: AllowedBrokers | Mapping[str, str] | Iterable[str],
+        variables: Mapping[str, str],
+    ) -> Self:
+        entries = read_properties(content)
         dialect = _dialect_in(entries)
         if dialect is not None:
             entries = in_dialect(entries, dialect)
@@ -110,7 +130,13 @@ class Names:
             NamingError: the content is invalid.
             OSError: the file cannot be read.
         """
-        tables = read_toml(content_of(path, text, MAX_TOML_OCTETS))
+        content = content_of(path, text, MAX_TOML_OCTETS)
+        with named(path):
+            return cls._of_toml(content)
+
+    @classmethod
+    def _of_toml(cls, content: bytes | str) -> Self:
+        tables = read_toml(content)
         queues, topics = tables.get("queues", {}), tables.get("topics", {})
         for name in queues.keys() & topics.keys():
             raise NamingError(f"{name[:200]!r} is both in queues and in topics")
@@ -217,6 +243,16 @@ class Names:
 
     def __repr__(self) -> str:
         return f"<Names: {len(self._destinations)} destinations, {len(self.allowed)} allowed brokers>"
+
+
+def _checked(destinations: Mapping[str, Destination]) -> dict[str, Destination]:
+    example = 'a mapping of names to destinations, such as {"bank": brokers.queue("BANK.IN")}'
+    if not isinstance(destinations, Mapping):
+        raise UsageError(f"destinations must be {example}, got {destinations!r}")
+    for name, each in destinations.items():
+        if not isinstance(each, Destination):
+            raise UsageError(f"destinations must be {example}, got {each!r} for {name!r}")
+    return dict(destinations)
 
 
 def _dialect_in(entries: Mapping[str, str]) -> JndiDialect | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from places import DATA as DATA_FOLDER
 
 from brokers import BrokerError, Destination, queue, topic
+from brokers.errors import UsageError
 from brokers.naming import NameNotFoundError, Names, NamingError
 
 DATA = DATA_FOLDER / "jndi"
@@ -49,6 +52,31 @@ def test_empty_registry() -> None:
     """Without registered names, the error says so."""
     with pytest.raises(NameNotFoundError, match="registered: none;"):
         Names().lookup("orders")
+
+
+@pytest.mark.parametrize("destinations", [{"a": "x"}, {"a": None}, "a", [queue("a")]])
+def test_no_destinations(destinations: Any) -> None:
+    """Refused at once, not when the name is used."""
+    with pytest.raises(UsageError, match=r"destinations must be a mapping of names to destinations, such as .*, got "):
+        Names(destinations)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("names.toml", "[queues]\na = 1", "all values in queues must be strings"),
+        ("names.toml", "[queue]", "unknown table 'queue'"),
+        ("names.toml", "[queues", "the file is not valid TOML"),
+        ("names.toml", "[queues]\na = 'b'\n[topics]\na = 'b'", "'a' is both in queues and in topics"),
+        ("jndi.properties", "a = \\u00", "line 1: "),
+    ],
+)
+def test_bad_file(tmp_path: Path, name: str, content: str, says: str) -> None:
+    """The error names it, once."""
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(NamingError, match=f"^{re.escape(f'{path}: {says}')}"):
+        Names.from_file(path)
 
 
 def test_the_registry_is_a_copy() -> None:
