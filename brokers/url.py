@@ -202,13 +202,19 @@ def ask_of(
     """Return the source of user and password: the program, the URL, or the environment.
 
     Raises:
-        UsageError: the program and the URL both give credentials, or the URL has two passwords.
+        UsageError: the program and the URL both give credentials, the URL has two passwords, or `given` is neither
+            credentials nor a function; the text does not repeat it.
     """
     user = None if parts.username is None else unquote(parts.username)
     password = None if parts.password is None else unquote(parts.password)
     if given is not None:
         if user is not None or password is not None or "passwordFile" in options:
             raise UsageError("credentials must be either given or in the URL, got both")
+        if not isinstance(given, Credentials) and not callable(given):
+            raise UsageError(
+                "credentials must be brokers.Credentials(USER, PASSWORD), or a function that returns them, got an "
+                f"object of the class {type(given).__name__}"
+            )
         who = given
         return (lambda: who) if isinstance(who, Credentials) else who
     if "passwordFile" in options:
@@ -235,8 +241,11 @@ def tls_of(
     """Return the TLS settings, or None for a scheme without TLS.
 
     Raises:
-        UsageError: `given` is set for a scheme without TLS, or a parameter is invalid.
+        UsageError: `given` is set for a scheme without TLS, or is something else than settings, or a parameter is
+            invalid.
     """
+    if given is not None and not isinstance(given, Tls):
+        raise UsageError(f"tls must be brokers.Tls(…), such as Tls(ca_file=FILE), or an ssl.SSLContext, got {given!r}")
     scheme = parts.scheme.lower()
     if not NETWORK_SCHEMES[scheme].is_secure:
         if given is not None:
