@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from brokers.arguments import items
 from brokers.redaction import shown, without_login
-from soapjms.protocol.errors import InvalidWsdlError
+from soapjms.protocol.errors import InvalidWsdlError, UsageError
 from soapjms.protocol.text import reason_of
 from soapjms.protocol.wsdl import Description, Loaded, Port, read
 from soapjms.protocol.wsdl.documents import MAX_DOCUMENTS_OCTETS
@@ -64,6 +64,7 @@ def add_jms_port(path: str | Path, out: str | Path, port: NewPort, *, allow: Ite
     Raises:
         InvalidWsdlError: the file cannot be read, or its imports cannot be read relative to `out`.
         InvalidUriError, InvalidPropertyError, UsageError: `port` is invalid.
+        UsageError: `out` is a folder, or in a folder that does not exist.
         OSError: `out` cannot be written.
     """
     from soapjms.protocol.wsdl.write import add_port
@@ -91,6 +92,7 @@ def move_jms_port(path: str | Path, out: str | Path, port: Port, address: str | 
         InvalidWsdlError: the file cannot be read, or its imports cannot be read relative to `out`; or the port is not
             in it.
         InvalidUriError: the address is invalid.
+        UsageError: `out` is a folder, or in a folder that does not exist.
         OSError: `out` cannot be written.
     """
     octets = Files(Path(path), ()).first()
@@ -106,6 +108,8 @@ def move_jms_port(path: str | Path, out: str | Path, port: Port, address: str | 
 def _write(out: str | Path, octets: bytes) -> None:
     """Write a file, or the file that a link leads to, as a whole or not at all; an existing one keeps its mode."""
     place = Path(os.path.realpath(out))
+    if place.is_dir() or not place.parent.is_dir():
+        raise UsageError(f"the path to write to must be that of a file in a folder that exists, got {str(out)!r}")
     mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else None
     unfinished = place.with_name(f".{token_hex(16)}.part")
     try:

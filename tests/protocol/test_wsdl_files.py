@@ -289,7 +289,8 @@ def test_nothing_is_written_if_something_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(InvalidWsdlError, match=r"sub/b\.wsdl' cannot be read"):
         add_jms_port(path, tmp_path / "sub" / "out.wsdl", NewPort(address="jms:queue:q"))
     alone = write(tmp_path, alone=wsdl11())
-    with pytest.raises(OSError, match="missing"):
-        add_jms_port(alone, tmp_path / "missing" / "out.wsdl", NewPort(address="jms:queue:q"))
+    for place in (tmp_path / "missing" / "out.wsdl", tmp_path / "sub"):
+        with pytest.raises(UsageError, match=f"must be that of a file in a folder that exists, got '{place}'$"):
+            add_jms_port(alone, place, NewPort(address="jms:queue:q"))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.wsdl", "alone.wsdl", "b.wsdl", "sub"]
     assert not list((tmp_path / "sub").iterdir())

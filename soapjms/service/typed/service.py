@@ -304,7 +304,8 @@ class TypedService(Operations):
         Raises:
             InvalidUriError: the address is not a `jms:` URI in the strict grammar.
             InvalidWsdlError: the port is in a document that the WSDL imports, or an imported document is missing.
-            UsageError: the port has no `jms:` address, and none is given.
+            UsageError: the port has no `jms:` address, and none is given; or `path` is a folder, or in a folder that
+                does not exist.
             OSError: the file cannot be written.
         """
         if self.port.profile is not None:
