@@ -212,8 +212,8 @@ def ask_of(
             raise UsageError("credentials must be either given or in the URL, got both")
         if not isinstance(given, Credentials) and not callable(given):
             raise UsageError(
-                "credentials must be brokers.Credentials(USER, PASSWORD), or a function that returns them, got an "
-                f"object of the class {type(given).__name__}"
+                "credentials must be brokers.stomp.Credentials(USER, PASSWORD), or a function that returns them, got "
+                f"an object of the class {type(given).__name__}"
             )
         who = given
         return (lambda: who) if isinstance(who, Credentials) else who
@@ -245,7 +245,9 @@ def tls_of(
             invalid.
     """
     if given is not None and not isinstance(given, Tls):
-        raise UsageError(f"tls must be brokers.Tls(…), such as Tls(ca_file=FILE), or an ssl.SSLContext, got {given!r}")
+        raise UsageError(
+            f"tls must be brokers.stomp.Tls(…), such as Tls(ca_file=FILE), or an ssl.SSLContext, got {given!r}"
+        )
     scheme = parts.scheme.lower()
     if not NETWORK_SCHEMES[scheme].is_secure:
         if given is not None:

@@ -200,9 +200,9 @@ def test_a_client_id_that_cannot_be_encoded(scheme: str, client_id: str) -> None
         ("stomp://u:p@host", {"credentials": Credentials()}, "got both"),
         ("stomp://u:p@host?passwordFile=f", {}, "got both"),
         ("stomp://host", {"credentials": ("ann", "secret")}, "credentials must be .*, got .* class tuple$"),
-        ("stomp+ssl://host", {"tls": 5}, "tls must be brokers.Tls.*, got 5"),
-        ("stomp+ssl://host", {"tls": True}, "tls must be brokers.Tls.*, got True"),
-        ("stomp://host", {"tls": 5}, "tls must be brokers.Tls.*, got 5"),
+        ("stomp+ssl://host", {"tls": 5}, "tls must be brokers.stomp.Tls.*, got 5"),
+        ("stomp+ssl://host", {"tls": True}, "tls must be brokers.stomp.Tls.*, got True"),
+        ("stomp://host", {"tls": 5}, "tls must be brokers.stomp.Tls.*, got 5"),
     ],
 )
 def test_bad_address_is_the_callers_mistake(url: str, given: dict[str, object], complaint: str) -> None:
