@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -9,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Event, Thread, get_ident
 from typing import Any, Final
 
+import pytest
 from waiting import eventually as eventually
 
 from brokers.smqp.client import (
@@ -304,6 +306,25 @@ def connected(address: tuple[str, int], account: str = "alice", **kind: Any) -> 
     options = replace(QUICK_CLIENT, **kind.pop("options", {}))
     with Client(*address, account=account, password=kind.pop("password", "pw"), options=options, **kind) as client:
         yield client
+
+
+@contextmanager
+def interrupted(once: Callable[[], object]) -> Iterator[pytest.ExceptionInfo[KeyboardInterrupt]]:
+    """Interrupt the block, which does not end by itself, as Ctrl-C does once a condition holds."""
+
+    def interrupt(thread: int) -> None:
+        eventually(once)
+        signal.pthread_kill(thread, signal.SIGINT)
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupting = Thread(target=interrupt, args=(get_ident(),), daemon=True)
+    interrupting.start()
+    try:
+        with pytest.raises(KeyboardInterrupt) as found:
+            yield found
+    finally:
+        interrupting.join()
+        signal.signal(signal.SIGINT, handler)
 
 
 class Inbox:

@@ -198,7 +198,7 @@ class SmqpConnection(AdapterConnection):
         consumer = SmqpConsumer(self, options, on_delivery)
         try:
             consumer.begin()
-        except BrokerError:
+        except BaseException:
             consumer.close()
             raise
         with self._lock:

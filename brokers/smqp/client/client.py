@@ -14,7 +14,6 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from brokers.errors import BrokerError
 from brokers.smqp.client.commands import number_in
 from brokers.smqp.client.connection import Address, KeptConnection, secured_by
 from brokers.smqp.client.inbox import DefaultTimeout, Goodbye, Inbox, Received, SubscriberCount, TopicChange
@@ -194,7 +193,7 @@ class Client(KeptConnection):
             try:
                 answer = self.ask(Command(kind=kind, topic=topic, cmuid=uid), content.written() + b"\r\n")
                 smuid = number_in(answer, place=1)
-            except BrokerError:
+            except BaseException:
                 self._hearing.forget(cmuid)
                 raise
             return Published(cmuid, smuid, *waiting)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import selectors
 import socket
 import ssl
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
 from threading import TIMEOUT_MAX, Event, RLock, current_thread
@@ -125,19 +125,18 @@ class CommandLine:
             if address.secure is None:
                 wait_or_ask(self._first_word, address, monotonic() + timeout, lambda: not self._heard)
                 self._heard = b""
-                self._socket.settimeout(timeout)
-            banner = parse_banner(self._until(self._reader.line))
-        except (ProtocolError, ConnectionLostError, OSError) as error:
+                self._limit(inf)
+            banner = parse_banner(self._read(self._reader.line))
+            if not banner.is_available:
+                raise ConnectionFailedError(f"{address.host}:{address.port} reports that it is not available")
+        except (ProtocolError, OSError) as error:
             self.close()
             other = perhaps(address) if self._heard == b"" else ""
             why = reason_of(error) if isinstance(error, OSError) else error
             raise ConnectionFailedError(f"{address.host}:{address.port}: {why}{other}") from error
-        except ConnectionFailedError:
+        except BaseException:
             self.close()
             raise
-        if not banner.is_available:
-            self.close()
-            raise ConnectionFailedError(f"{address.host}:{address.port} reports that it is not available")
 
     def login(self, account: str, password: str) -> Welcome:
         """Log in with the method CLEAR.
@@ -184,40 +183,56 @@ class CommandLine:
     def exchange(self, command: Command, content: bytes = b"", until: float = inf) -> SmqpReply:
         """Send a command; return the reply, whatever its code."""
         octets = format_command(command, self._dialect) + content
-        try:
+        with self._closed_unless_read():
             self._limit(until)
             self._socket.sendall(octets)
             self._limit(until)
-        except OSError as error:
-            raise self._lost(error) from error
-        reply = self._until(self._reader.reply)
-        if until != inf:
-            self._socket.settimeout(self._timeout)
-        return reply
+            return self._read(self._reader.reply)
+
+    def fetch(self, command: Command) -> list[SmqpMessage]:
+        """Send a GET MESSAGE; return the messages that follow the reply."""
+        reply = self.ask(command)
+        with self._closed_unless_read():
+            return [self._read(self._reader.content) for _ in range(number_in(reply) if reply.data else 1)]
+
+    @contextmanager
+    def _closed_unless_read(self) -> Iterator[None]:
+        """Close the connection if an answer is not read to its end: it would be taken for that to the next command.
+
+        Raises:
+            ConnectionLostError: instead of OSError and ProtocolError.
+        """
+        try:
+            yield
+        except (OSError, ProtocolError) as error:
+            self.close()
+            why = reason_of(error) if isinstance(error, OSError) else error
+            raise ConnectionLostError(f"the connection to the server was lost: {why}") from error
+        except BaseException:  # such as KeyboardInterrupt
+            self.close()
+            raise
 
     def _limit(self, until: float) -> None:
-        if until != inf:
-            self._socket.settimeout(min(self._timeout, max(MIN_TIMEOUT_SECONDS, until - monotonic())))
+        self._socket.settimeout(min(self._timeout, max(MIN_TIMEOUT_SECONDS, until - monotonic())))
 
-    def content(self) -> SmqpMessage:
-        """Return the next message that follows a reply."""
-        return self._until(self._reader.content)
-
-    def quit(self, within: float) -> None:
-        """Log out; wait up to `within` seconds for the reply.
+    def quit(self, until: float) -> None:
+        """Log out; wait for the reply until the monotonic clock shows `until`.
 
         Raises:
             ConnectionLostError: no reply came.
         """
-        with suppress(OSError):
-            self._socket.settimeout(within)
-        self.exchange(Command(kind=CommandKind.QUIT))
+        self.exchange(Command(kind=CommandKind.QUIT), until=until)
 
     def close(self) -> None:
         """Close the connection, even while another thread waits for a reply. Idempotent."""
         with suppress(OSError, ValueError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection was closed on this side."""
+        return self._socket.fileno() < 0
 
     def has_something(self) -> bool:
         """Say whether there is something to read, or the connection has ended."""
@@ -235,17 +250,14 @@ class CommandLine:
         if not self._heard:
             raise ConnectionResetError("the server closed the connection")
 
-    def _until(self, take: Callable[[], T | None]) -> T:
-        try:
-            while (taken := take()) is None:
-                data = self._socket.recv(RECEIVE_OCTETS)
-                if not data:
-                    raise ConnectionResetError("the server closed the connection")
-                if self._heard is not None:
-                    self._recognise(data)
-                self._reader.feed(data)
-        except (OSError, ProtocolError) as error:
-            raise self._lost(error) from error
+    def _read(self, take: Callable[[], T | None]) -> T:
+        while (taken := take()) is None:
+            data = self._socket.recv(RECEIVE_OCTETS)
+            if not data:
+                raise ConnectionResetError("the server closed the connection")
+            if self._heard is not None:
+                self._recognise(data)
+            self._reader.feed(data)
         return taken
 
     def _recognise(self, data: bytes) -> None:
@@ -259,11 +271,6 @@ class CommandLine:
         check(self._address, self._heard[: len(FIRST_WORD)].upper() + self._heard[len(FIRST_WORD) :], (FIRST_WORD,))
         if len(self._heard) >= len(FIRST_WORD):
             self._heard = None
-
-    def _lost(self, error: Exception) -> ConnectionLostError:
-        self.close()
-        why = reason_of(error) if isinstance(error, OSError) else error
-        return ConnectionLostError(f"the connection to the server was lost: {why}")
 
 
 def _connected(address: Address, timeout: float) -> socket.socket:
@@ -360,6 +367,9 @@ class KeptConnection(Questions):
             if isinstance(error, ConnectionFailedError):
                 raise
             raise ConnectionFailedError(f"the server cannot notify this client: {error}") from error
+        except BaseException:
+            line.close()
+            raise
         self.generation += 1
         return line, welcome
 
@@ -391,32 +401,29 @@ class KeptConnection(Questions):
                 whether the command was executed.
             ClosedError: the connection was closed by `close`.
         """
+        with self._in_use(until) as line:
+            return line.ask(command, content, until)
+
+    def fetch(self, command: Command) -> list[SmqpMessage]:
+        """Send a GET MESSAGE; return the messages."""
+        with self._in_use() as line:
+            return line.fetch(command)
+
+    @contextmanager
+    def _in_use(self, until: float = inf) -> Iterator[CommandLine]:
+        """Lend the connection to one thread; it is lost if it is closed meanwhile."""
         if not self.lock.acquire(timeout=min(TIMEOUT_MAX, left(until))):
             raise NotSentError("the command was not sent in time: the server has not answered earlier commands")
         try:
             line = self._usable()
             try:
-                return line.ask(command, content, until)
-            except ConnectionLostError:
-                self._lose()
+                yield line
+            except BaseException:
+                if line.is_closed:
+                    self._lose()
                 raise
         finally:
             self.lock.release()
-
-    def fetch(self, command: Command) -> list[SmqpMessage]:
-        """Send a GET MESSAGE; return the messages."""
-        with self.lock:
-            line = self._usable()
-            try:
-                reply = line.ask(command)
-                return [line.content() for _ in range(number_in(reply) if reply.data else 1)]
-            except ConnectionLostError:
-                self._lose()
-                raise
-            except ProtocolError as error:  # it is not known where the next reply begins
-                line.close()
-                self._lose()
-                raise ConnectionLostError(f"the connection to the server was closed: {error}") from error
 
     def _usable(self) -> CommandLine:
         if self._closing.is_set():
@@ -519,7 +526,7 @@ class KeptConnection(Questions):
             return  # a server that has not answered a command would not answer QUIT either
         try:
             if not self._is_lost.is_set():
-                self._line.quit(min(CLOSE_GRACE_SECONDS, self.options.timeout))
+                self._line.quit(monotonic() + CLOSE_GRACE_SECONDS)
         except BrokerError as error:
             events.SMQP_CLIENT_QUIT_UNANSWERED.log(error)
         finally:

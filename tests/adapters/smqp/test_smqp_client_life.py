@@ -14,9 +14,21 @@ from threading import Event, Thread
 
 import pytest
 import trustme
-from smqp_kit import PATIENCE, QUICK, FakeServer, Inbox, Listener, Running, connected, notification, running
+from proxy_kit import Proxy, Way
+from smqp_kit import (
+    PATIENCE,
+    QUICK,
+    FakeServer,
+    Inbox,
+    Listener,
+    Running,
+    connected,
+    interrupted,
+    notification,
+    running,
+)
 
-from brokers.errors import BrokerError, ConnectionLostError
+from brokers.errors import BrokerError, ConnectionLostError, UnsentError
 from brokers.smqp.client import Client
 from brokers.smqp.client.connection import secured_by
 from brokers.smqp.client.listener import Hearer, NotifyListener
@@ -89,6 +101,49 @@ def test_closing_does_not_wait_for_quit() -> None:
         began = time.monotonic()
         client.close()
         assert time.monotonic() - began < PATIENCE
+
+
+@pytest.mark.parametrize(
+    "call", [lambda client: client.publish("/t", receipt=True), lambda client: client.messages("/t")]
+)
+def test_an_interrupted_command(server: Running, call: Callable[[Client], object]) -> None:
+    """Its answer is taken for that to no other command: the session is made anew."""
+    states = Inbox()
+    server.topics("/t", keywords=("tea",))
+    with Proxy(*server.address) as proxy, connected(("127.0.0.1", proxy.port)) as client:
+        client.watch(states)
+        sent = proxy.octets[Way.UP]
+        proxy.silence(Way.DOWN)
+        with interrupted(lambda: proxy.octets[Way.UP] > sent):
+            call(client)
+        proxy.speak()
+        assert [states.next(), states.next()] == [False, True]
+        assert client.keywords("/t") == ("tea",)
+        assert not client._hearing._receipts
+
+
+def test_messages_that_were_not_read_to_their_end() -> None:
+    """Interrupted between them, a client takes the rest of them for no answer."""
+    with (
+        FakeServer(replies={"GET": b"200-OK\r\n200 2\r\n\r\n"}) as fake,
+        connected(fake.address, options={"renew": None}) as client,
+    ):
+        with interrupted(lambda: any(line.startswith("GET") for line in fake.heard)):
+            client.messages("/t")
+        with pytest.raises(UnsentError):
+            client.noop()
+
+
+def test_an_interrupted_login() -> None:
+    """Its connection ends, although the program still has the traceback."""
+    with FakeServer(replies={"PASS": b""}) as fake:
+        with (
+            interrupted(lambda: any(line.startswith("PASS") for line in fake.heard)) as found,
+            connected(fake.address, options={"timeout": 600.0}),
+        ):
+            pass
+        assert found.tb
+        assert fake.ended.wait(PATIENCE)
 
 
 def serve_and_end(listener: Listener, logins: SimpleQueue[float]) -> None:
