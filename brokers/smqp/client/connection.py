@@ -457,7 +457,7 @@ class KeptConnection(Questions):
                     self.noop()
             except BrokerError as error:
                 events.SMQP_CLIENT_NO_ANSWER.log(error)
-            except Exception:  # the thread must go on: only this one re-establishes the connection
+            except BaseException:  # SystemExit too: the thread must go on, as only it re-establishes the connection
                 events.SMQP_CLIENT_CHECK_FAILED.log()
 
     def _has_ended(self) -> bool:

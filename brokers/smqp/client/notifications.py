@@ -14,6 +14,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from threading import Lock, current_thread
 from time import monotonic
@@ -62,6 +63,7 @@ class InboxHandover:
         self._unclaimed: list[str] = []
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._deadlines = Deadlines("smqp inbox")
+        self._deadlines.start()  # now, so that no message is kept back for want of a thread
         self._thread = Thread(target=self._run, name="smqp callbacks", daemon=True)
         for smuid in inbox.waiting(InboxState.READY):
             self.message(smuid)
@@ -82,11 +84,23 @@ class InboxHandover:
 
     def message(self, smuid: str) -> None:
         """Queue a message of the inbox to be handed over."""
-        self._tasks.put(partial(self._give, smuid))
+        self._tasks.put(partial(self.attempt, partial(self._give, smuid)))
 
     def call(self, function: Callable[[], None]) -> None:
         """Queue a function to be called."""
         self._tasks.put(function)
+
+    def attempt(self, task: Callable[[], None]) -> None:
+        """Do something in the inbox; if that fails, as on a full disk, do it again later."""
+        try:
+            task()
+        except sqlite3.Error as error:
+            events.SMQP_CLIENT_INBOX_FAILED.log(PAUSE_SECONDS, error)
+            self.attempt_later(PAUSE_SECONDS, task)
+
+    def attempt_later(self, seconds: float, task: Callable[[], None]) -> None:
+        """Attempt something after `seconds`, on the callbacks' thread."""
+        self._deadlines.call_at(monotonic() + seconds, partial(self._tasks.put, partial(self.attempt, task)))
 
     def close(self) -> None:
         """Hand over everything queued so far, then close the inbox; do not wait for that if a callback calls this."""
@@ -97,10 +111,7 @@ class InboxHandover:
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
-            try:
-                task()
-            except Exception:
-                events.SMQP_CLIENT_CALLBACK_FAILED.log("a notification")
+            _call("a notification", task)
         self._inbox.close()  # only now: the message of a callback that closes the client must still be noted as given
 
     def _begin(self, pattern: str, on_message: OnMessage) -> None:
@@ -110,35 +121,18 @@ class InboxHandover:
                 self._callbacks[pattern] = on_message
         unclaimed, self._unclaimed = self._unclaimed, []
         for smuid in unclaimed:
-            self._give(smuid)
+            self.attempt(partial(self._give, smuid))
 
     def _give(self, smuid: str) -> None:
-        try:
-            found = self._inbox.read(smuid)
-        except sqlite3.Error as error:  # such as a disk that is full or fails
-            self._try_later(partial(self._give, smuid), error)
-            return
+        found = self._inbox.read(smuid)
         if found is None:
             return
         topic, octets = found
         on_message = self._claimed(smuid, topic)
         if on_message is None:
             return
-        try:
-            on_message(Received(topic, read_content(octets, self._dialect, self._limits)))
-        except Exception:
-            events.SMQP_CLIENT_CALLBACK_FAILED.log(smuid)
-        self._note_given(smuid)
-
-    def _note_given(self, smuid: str) -> None:
-        try:
-            self._inbox.given(smuid)
-        except sqlite3.Error as error:  # unless this is noted, the next program would hand over the message again
-            self._try_later(partial(self._note_given, smuid), error)
-
-    def _try_later(self, task: Callable[[], None], error: sqlite3.Error) -> None:
-        events.SMQP_CLIENT_INBOX_FAILED.log(PAUSE_SECONDS, error)
-        self._deadlines.call_at(monotonic() + PAUSE_SECONDS, partial(self._tasks.put, task))
+        _call(smuid, lambda: on_message(Received(topic, read_content(octets, self._dialect, self._limits))))
+        self.attempt(partial(self._inbox.given, smuid))  # otherwise the next program would hand over the message again
 
     def _claimed(self, smuid: str, topic: str) -> OnMessage | None:
         """Return the callback of the most exact pattern; without one the message waits."""
@@ -152,6 +146,14 @@ class InboxHandover:
                 return self._callbacks[max(matching, key=lambda each: (each == folded, len(each)))]
         self._unclaimed.append(smuid)
         return None
+
+
+def _call(subject: str, function: Callable[[], None]) -> None:
+    try:
+        function()
+    except BaseException:  # SystemExit too: it must not end the thread and keep back all later messages
+        with suppress(MemoryError):
+            events.SMQP_CLIENT_CALLBACK_FAILED.log(subject)
 
 
 def read_content(octets: bytes, dialect: SmqpDialect, limits: SmqpLimits) -> SmqpMessage:
@@ -177,7 +179,6 @@ class ClientHearer:
         self._inbox = inbox
         self._handing = InboxHandover(inbox, options.dialect, options.limits)
         self._in_doubt = options.in_doubt
-        self._deadlines = Deadlines("smqp in doubt")
         self._lock = Lock()
         self._own_topic = ""
         self._on_own: OnMessage | None = None
@@ -227,7 +228,6 @@ class ClientHearer:
 
     def close(self) -> None:
         """Close, once all queued messages are handed over; those without a callback stay in the inbox."""
-        self._deadlines.close()
         self._handing.close()
         with self._lock:
             left = [*self._receipts.values(), *self._replies.values()]
@@ -247,17 +247,20 @@ class ClientHearer:
         Messages of the same topic that are in doubt go first: the server sends the messages of a topic in order, so it
         knows that those were taken. If a message with priority overtook them and they come again, they are recognized.
         """
-        for smuid in self._inbox.doubtful(heard.known.topic, _smuid(heard)):
-            self._trust(smuid)
-        if self._inbox.confirm(_smuid(heard)):
-            self._handing.message(_smuid(heard))
+        self._handing.attempt(partial(self._confirm, heard.known.topic, _smuid(heard)))
+
+    def _confirm(self, topic: str, smuid: str) -> None:
+        for each in self._inbox.doubtful(topic, smuid):
+            self._trust(each)
+        if self._inbox.confirm(smuid):
+            self._handing.message(smuid)
 
     def doubted(self, heard: ReceivedCommand) -> None:
         """Wait for a message to come again; hand it over if it does not."""
         self._doubt(_smuid(heard))
 
     def _doubt(self, smuid: str) -> None:
-        self._deadlines.call_at(monotonic() + self._in_doubt, partial(self._trust, smuid))
+        self._handing.attempt_later(self._in_doubt, partial(self._trust, smuid))
 
     def _trust(self, smuid: str) -> None:
         if self._inbox.trust(smuid):

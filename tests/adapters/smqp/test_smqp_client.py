@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import sqlite3
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from threading import Event, Thread
@@ -37,6 +38,7 @@ from brokers.smqp.client import (
     Received,
     SubscriberCount,
     TopicChange,
+    notifications,
 )
 from brokers.smqp.client.inbox import InboxState
 from brokers.smqp.protocol.dialect import LENIENT
@@ -201,20 +203,24 @@ def test_subscriptions_and_callbacks(server: Running) -> None:
         assert client.unsubscribe_all()
 
 
-def test_a_failing_callback_is_logged(server: Running, caplog: pytest.LogCaptureFixture) -> None:
-    """And the next message handed over."""
-    inbox = Inbox()
+@pytest.mark.parametrize("error", [RuntimeError("not today"), SystemExit("not today")])
+def test_a_failing_callback_is_logged(server: Running, caplog: pytest.LogCaptureFixture, error: BaseException) -> None:
+    """And what comes next handed over, even if the callback wanted to end the program."""
+    inbox, changes = Inbox(), Inbox()
 
-    def fail(received: Received) -> None:
-        inbox(received)
-        raise RuntimeError("not today")
+    def fail(keep: Inbox, told: object) -> None:
+        keep(told)
+        raise error
 
     with connected(server.address) as client:
-        client.subscribe("/t", fail)
-        for data in ("1", "2"):
-            client.publish("/t", data)
-        assert inbox.data(2) == [b"1", b"2"]
-    assert "not today" in caplog.text
+        client.watch_topics("/news/*", partial(fail, changes))
+        client.subscribe("/t", partial(fail, inbox))
+        for name in ("one", "two"):
+            client.create_topic(f"/news/{name}")
+            client.publish("/t", name)
+        assert inbox.data(2) == [b"one", b"two"]
+        assert [changes.next().topic for _ in range(2)] == ["/news/one", "/news/two"]
+    assert caplog.text.count("SystemExit: not today" if isinstance(error, SystemExit) else "Error: not today") == 4
 
 
 def test_SM_166_what_cannot_be_interpreted_is_taken(server: Running) -> None:
@@ -343,26 +349,60 @@ def test_what_waited_comes_first(server: Running) -> None:
         assert inbox.data(3) == [b"0", b"1", b"2"]
 
 
-@pytest.mark.parametrize("fails", ["read", "given"])
-def test_an_inbox_that_fails_for_a_moment(server: Running, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
-    """As on a full disk: what it could not do is tried again, and each message is handed over once."""
-    inbox, failures = Inbox(), iter(range(2))
-    with connected(server.address) as client:
-        client.subscribe("/t", inbox)
-        kept = client._hearing._inbox
-        working = getattr(kept, fails)
+@pytest.fixture
+def fail_twice(monkeypatch: pytest.MonkeyPatch) -> Callable[[Client, str], None]:
+    """Let something fail twice in the inbox of a client, as on a full disk."""
+    monkeypatch.setattr(notifications, "PAUSE_SECONDS", 0.05)
 
-        def failing(smuid: str) -> Any:
+    def begin(client: Client, what: str) -> None:
+        kept, failures = client._hearing._inbox, iter(range(2))
+        working = getattr(kept, what)
+
+        def failing(*arguments: str) -> Any:
             if next(failures, None) is not None:
                 raise sqlite3.OperationalError("database or disk is full")
-            return working(smuid)
+            return working(*arguments)
 
-        monkeypatch.setattr(kept, fails, failing)
+        monkeypatch.setattr(kept, what, failing)
+
+    return begin
+
+
+@pytest.mark.parametrize("fails", ["doubtful", "confirm", "read", "given"])
+def test_an_inbox_that_fails_for_a_moment(
+    server: Running, fail_twice: Callable[[Client, str], None], fails: str
+) -> None:
+    """What it could not do is tried again, each message is handed over once, and nothing is left behind."""
+    inbox = Inbox()
+    with connected(server.address, options={"in_doubt": 60.0}) as client:
+        client.subscribe("/t", inbox)
+        fail_twice(client, fails)
         client.publish("/t", "0")
         assert inbox.data(1) == [b"0"]
-        eventually(lambda: next(failures, None) is None and not kept.waiting(InboxState.READY))
+        eventually(lambda: not any(map(client._hearing._inbox.waiting, InboxState)))
         client.publish("/t", "1")
         assert inbox.data(1) == [b"1"]
+
+
+@pytest.mark.parametrize(("in_doubt", "numbers"), [(0.05, (1,)), (60.0, (1, 2))])
+def test_an_inbox_that_fails_for_a_message_in_doubt(
+    fail_twice: Callable[[Client, str], None], in_doubt: float, numbers: tuple[int, ...]
+) -> None:
+    """It is handed over all the same: after a while, or before the next one of its topic."""
+    inbox = Inbox()
+    with FakeServer() as fake, connected(fake.address, options={"in_doubt": in_doubt}) as client:
+        client.subscribe("/t", inbox)
+        fail_twice(client, "trust")
+        for number in numbers:
+            wire = fake.notify()
+            wire.send(notification(number))
+            assert wire.line() == "310 ACK"
+            if number == 1:
+                wire.close()
+            else:
+                wire.send("310 ACK\r\n\r\n")
+        assert [inbox.next().smuid for _ in numbers] == [f"h/{number}" for number in numbers]
+        wire.close()
 
 
 def test_an_inbox_outlives_the_program(server: Running, tmp_path: Path) -> None:

@@ -70,6 +70,21 @@ def test_a_callback_may_close_its_client(server: Running, tmp_path: Path, caplog
     assert not caplog.records
 
 
+def test_a_watcher_that_wants_to_end_the_program(server: Running) -> None:
+    """It is called by the thread that makes the connection anew, which goes on doing so."""
+    states = Inbox()
+
+    def watch(is_connected: bool) -> None:
+        states(is_connected)
+        raise SystemExit("enough")
+
+    with connected(server.address) as client:
+        client.watch(watch)
+        for _ in range(2):
+            client._line.close()
+            assert [states.next(), states.next()] == [False, True]
+
+
 def test_closing_does_not_wait_for_an_answer() -> None:
     """A thread waits for a server that says nothing, for a long time: closing ends that too."""
     failed: SimpleQueue[BrokerError] = SimpleQueue()

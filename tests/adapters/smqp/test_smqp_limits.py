@@ -1,4 +1,4 @@
-"""brokers.smqp.client: a client that has no files or threads for a notification takes the next."""
+"""brokers.smqp.client: what a client does that has no files or threads for a notification."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from calling_kit import PATIENCE, eventually
 from limits_kit import files_for, no_more_threads
+from smqp_kit import FakeServer, Inbox, connected, notification
 
 from brokers.smqp.client.listener import NotifyListener
 from brokers.smqp.protocol.dialect import STRICT
@@ -71,3 +72,16 @@ def test_no_more_files_or_threads(
         with first, socket.create_connection(("127.0.0.1", port), PATIENCE) as server:
             server.sendall(b"NOTIFY SERVER BYE\r\n")
             assert hearer.told.wait(PATIENCE)
+
+
+def test_a_message_in_doubt_without_further_threads() -> None:
+    """It is handed over all the same."""
+    inbox = Inbox()
+    with FakeServer() as fake, connected(fake.address) as client:
+        client.subscribe("/t", inbox)
+        wire = fake.notify()
+        wire.send(notification(1))
+        assert wire.line() == "310 ACK"
+        with no_more_threads():
+            wire.close()
+            assert inbox.next().smuid == "h/1"
