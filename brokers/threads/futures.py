@@ -318,5 +318,5 @@ def _nowhere() -> Executor:
 def _call_back(fn: Callable[[Future[T]], object], future: Future[T]) -> None:
     try:
         fn(future)
-    except Exception:
+    except BaseException:  # SystemExit too: on this thread it would end nothing, and nobody would be told
         events.FUTURE_CALLBACK_FAILED.log(future)

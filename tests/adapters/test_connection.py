@@ -265,10 +265,12 @@ class TestCompletion:
         with ThreadPoolExecutor(1) as executor:
             future: Completion[int] = Completion(lambda: executor)
             future.add_done_callback(lambda _: 1 // 0)
+            future.add_done_callback(lambda _: sys.exit("enough"))
             future.add_done_callback(lambda done: seen.append(done.result()))
             future.set_result(1)
         assert seen == [1]
         assert "ZeroDivisionError" in caplog.text
+        assert "SystemExit: enough" in caplog.text
 
 
 @pytest.mark.parametrize(
