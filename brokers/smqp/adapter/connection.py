@@ -11,7 +11,7 @@ from time import monotonic, time
 from typing import Final
 
 from brokers import events
-from brokers.adapter.connection import AdapterConnection
+from brokers.adapter.connection import FAREWELL_SHARE, AdapterConnection
 from brokers.adapter.consumer import temporary_kind
 from brokers.adapter.redelivery import REASON_PROPERTY, carried_reason
 from brokers.arguments import time_to_close
@@ -196,13 +196,15 @@ class SmqpConnection(AdapterConnection):
         if destination.kind.is_temporary and self._temporaries.get(topic) != self.generation:
             raise StaleDestinationError(f"{destination} belongs to another connection, or ended with an earlier login")
         consumer = SmqpConsumer(self, options, on_delivery)
+        with self._lock:
+            self._consumers.add(consumer)  # first, so that `close` ends it even while it subscribes
         try:
+            self._require_not_closing()
             consumer.begin()
+            self._require_not_closing()
         except BaseException:
             consumer.close()
             raise
-        with self._lock:
-            self._consumers.add(consumer)
         return consumer
 
     def unsubscribe(self, topic: Destination, durable_name: str) -> None:
@@ -241,7 +243,8 @@ class SmqpConnection(AdapterConnection):
 
     def close(self, deadline: float = 5.0) -> None:
         """Close within `deadline` seconds: consumers, then the sessions. Idempotent."""
-        until = monotonic() + time_to_close(deadline)
+        seconds = time_to_close(deadline)
+        until = monotonic() + seconds
         with self._lock:
             if self._is_closing:
                 return
@@ -250,11 +253,11 @@ class SmqpConnection(AdapterConnection):
         for consumer in consumers:
             consumer.stop()
         for consumer in consumers:
-            consumer.join(until)
+            consumer.join(until - seconds * FAREWELL_SHARE)
         for consumer in consumers:
             consumer.leave(until)
         self._life.become(ConnectionState.CLOSED, "the connection was closed")
-        self._sender.close()
+        self._sender.leave(until)
         self._callbacks.close(until)
 
     # For consumers
@@ -277,17 +280,20 @@ class SmqpConnection(AdapterConnection):
             return False
         return True
 
-    def forget(self, consumer: SmqpConsumer, destination: Destination) -> None:
+    def forget(self, consumer: SmqpConsumer, destination: Destination, until: float) -> None:
         """Forget a consumer that has ended, and remove its subscription, which could outlive it."""
         with self._lock:
             self._consumers.discard(consumer)
         with suppress(BrokerError):
             consumer.session.unsubscribed(
-                CommandKind.UNSUBSCRIBE_MESSAGE, CommandKind.SUBSCRIBE_MESSAGE, topic_of(destination)
+                CommandKind.UNSUBSCRIBE_MESSAGE, CommandKind.SUBSCRIBE_MESSAGE, topic_of(destination), until
             )
 
-    def _require_open(self) -> None:
+    def _require_not_closing(self) -> None:
         if self._is_closing:
             raise ClosedError("the connection is closed, or is being closed")
+
+    def _require_open(self) -> None:
+        self._require_not_closing()
         if self.state is not ConnectionState.CONNECTED:
             raise self._life.failure()

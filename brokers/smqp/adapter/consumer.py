@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from brokers import events
 from brokers.adapter.wait import epoch_milliseconds
 from brokers.connection import Consumer, Delivery, OnDelivery, SubscribeOptions
-from brokers.errors import BrokerError
+from brokers.errors import BrokerError, ClosedError
 from brokers.message import Destination, Message
 from brokers.smqp.adapter.messages import delivery_count, to_message, topic_of
 from brokers.smqp.client.connection import KeptConnection
@@ -64,8 +64,8 @@ class SmqpConsumerOwner(Protocol):
     def bury(self, message: Message, reason: str) -> bool:
         """Send a copy of a message to its dead letter queue; say whether that worked."""
 
-    def forget(self, consumer: SmqpConsumer, destination: Destination) -> None:
-        """Forget a consumer that has ended."""
+    def forget(self, consumer: SmqpConsumer, destination: Destination, until: float) -> None:
+        """Forget a consumer that has ended; wait for the server until the monotonic clock shows `until`."""
 
 
 class SmqpDelivery(Delivery):
@@ -224,7 +224,10 @@ class SmqpConsumer(Consumer):
         self.session.check_with(self._look)
 
     def _subscribe(self) -> int:
-        return len(self.session.subscribed(Command(kind=CommandKind.SUBSCRIBE_MESSAGE, topic=self._topic)))
+        with self.session.lock:  # so that `leave` ends the subscription, or prevents it
+            if self._is_closed:
+                raise ClosedError("the consumer was closed")
+            return len(self.session.subscribed(Command(kind=CommandKind.SUBSCRIBE_MESSAGE, topic=self._topic)))
 
     def _look(self) -> None:
         """Subscribe again, which changes nothing unless the subscription has ended. For the session's thread."""
@@ -285,9 +288,9 @@ class SmqpConsumer(Consumer):
         if self._is_closed:
             return
         self._is_closed = True
-        self._owner.forget(self, self._destination)
+        self._owner.forget(self, self._destination, until)
         self._holding.leave(until)
-        self.session.close()
+        self.session.leave(until)
 
     def _delivery(self, heard: ReceivedCommand) -> SmqpDelivery:
         received = Received(heard.known.topic, heard.message)

@@ -340,7 +340,7 @@ class KeptConnection(Questions):
         try:
             self._line, self.welcome = self._connect()
         except BaseException:
-            self._close_listener()
+            self._close_listener(_grace(inf))
             raise
         self._keeper = Thread(target=self._keep, name=f"smqp client {account}", daemon=True)
         self._keeper.start()
@@ -511,30 +511,34 @@ class KeptConnection(Questions):
 
     def close(self) -> None:
         """Log out; subscriptions stay (SM-181). It does not wait long for a server that does not answer. Idempotent."""
+        self.leave(inf)
+
+    def leave(self, until: float) -> None:
+        """Close as `close` does, but wait only until the monotonic clock shows `until`."""
         if self._closing.is_set():
             return
         self._closing.set()
         self._wake.set()
-        self._quit()
+        self._quit(until)
         self._line.close()  # a command that another thread waits with fails now
         if self._keeper is not current_thread():
-            self._keeper.join(CLOSE_GRACE_SECONDS)  # if it is just reconnecting, it soon sees that the client is closed
-        self._close_listener()
+            self._keeper.join(left(_grace(until)))  # if it is just reconnecting, it soon sees that the client is closed
+        self._close_listener(_grace(until))
 
-    def _quit(self) -> None:
-        if not self.lock.acquire(timeout=CLOSE_GRACE_SECONDS):
+    def _quit(self, until: float) -> None:
+        if not self.lock.acquire(timeout=left(_grace(until))):
             return  # a server that has not answered a command would not answer QUIT either
         try:
             if not self._is_lost.is_set():
-                self._line.quit(monotonic() + CLOSE_GRACE_SECONDS)
+                self._line.quit(_grace(until))
         except BrokerError as error:
             events.SMQP_CLIENT_QUIT_UNANSWERED.log(error)
         finally:
             self.lock.release()
 
-    def _close_listener(self) -> None:
+    def _close_listener(self, until: float) -> None:
         if self._listener is not None:
-            self._listener.close()
+            self._listener.close(until)
 
     def __enter__(self) -> Self:
         return self
@@ -552,11 +556,11 @@ class KeptConnection(Questions):
         self._subscriptions[f"{command.kind} {command.topic}"] = command
         return topics
 
-    def unsubscribed(self, kind: CommandKind, subscribed: CommandKind, topic: str) -> list[str]:
-        """End a subscription; return the topics in the reply."""
+    def unsubscribed(self, kind: CommandKind, subscribed: CommandKind, topic: str, until: float = inf) -> list[str]:
+        """End a subscription, as `ask` does; return the topics in the reply."""
         gone, itself = fold(topic), subscribed is CommandKind.SUBSCRIBE_TOPIC
         self._forget(subscribed, lambda own: covers_all_of(gone, own, itself=itself))
-        topics = [line.rpartition(" ")[2] for line in self.ask(Command(kind=kind, topic=topic)).data]
+        topics = [line.rpartition(" ")[2] for line in self.ask(Command(kind=kind, topic=topic), until=until).data]
         # The account keeps a wildcard that has lost a part; to subscribe to it again would bring the part back.
         self._forget(subscribed, lambda own: covers_all_of(own, gone, itself=itself))
         return topics
@@ -571,6 +575,11 @@ class KeptConnection(Questions):
         """End all subscriptions of the account, of every kind; return the lines of the reply, one for each."""
         self._subscriptions.clear()
         return list(self.ask(Command(kind=CommandKind.UNSUBSCRIBE_ALL)).data)
+
+
+def _grace(until: float) -> float:
+    """Return when a step of closing that begins now must end."""
+    return min(until, monotonic() + CLOSE_GRACE_SECONDS)
 
 
 def _again(line: CommandLine, command: Command) -> None:

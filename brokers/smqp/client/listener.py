@@ -8,7 +8,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Event, Lock, current_thread
+from math import inf
+from threading import TIMEOUT_MAX, Event, Lock, current_thread
 from typing import Final, Protocol
 
 from brokers import events
@@ -18,6 +19,7 @@ from brokers.smqp.protocol.dialogue import CommandReader, ReceivedCommand, notic
 from brokers.smqp.protocol.messages import SmqpLimits
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode, format_reply, plain
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 
 RECEIVE_OCTETS: Final = 64 * 1024
 
@@ -100,8 +102,11 @@ class NotifyListener:
         self._thread = Thread(target=self._accept, name=f"smqp listener {self.port}", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        """Stop listening, and end the current connection."""
+    def close(self, until: float = inf) -> None:
+        """Stop listening, and end the current connection.
+
+        A TLS handshake with a silent server may go on when the monotonic clock shows `until`; then it is not awaited.
+        """
         with self._lock:
             self._is_closed.set()
             current, self._current = self._current, None
@@ -112,7 +117,7 @@ class NotifyListener:
         self._hearer.ended()
         for thread in (self._thread, self._reader):
             if thread is not None and thread is not current_thread():
-                thread.join()
+                thread.join(min(TIMEOUT_MAX, left(until)))
 
     def _accept(self) -> None:
         while not self._is_closed.is_set():

@@ -260,6 +260,18 @@ def test_smqps_a_listener_ends_a_silent_connection(
     assert not closing.is_alive()
 
 
+def test_smqps_a_listener_does_not_wait_for_a_handshake(
+    notify_by_tls: tuple[NotifyListener, Callable[[], ssl.SSLSocket]],
+) -> None:
+    """A server that connects and does not begin TLS keeps no client from closing either."""
+    listener, _ = notify_by_tls
+    with socket.create_connection(("127.0.0.1", listener.port), PATIENCE) as silent:
+        silent.recv(1)  # the client says hello
+        began = time.monotonic()
+        listener.close(began + 0.1)
+        assert time.monotonic() - began < PATIENCE / 2
+
+
 def test_smqps_the_newest_notify_connection_counts(
     notify_by_tls: tuple[NotifyListener, Callable[[], ssl.SSLSocket]],
 ) -> None:
