@@ -15,7 +15,7 @@ from brokers.adapter.endpoints import no_connection
 from brokers.errors import ConnectionFailedError, UsageError
 from brokers.files import reason_of
 from brokers.message import MAX_MESSAGE_OCTETS
-from brokers.tls import Tls
+from brokers.tls import Tls, TlsFileError
 from brokers.url import NOBODY, Ask, Credentials
 
 LOGIN_TEXT_FORM: Final = "must be text in UTF-8 without NUL"
@@ -68,7 +68,7 @@ class Login:
 
     def explain(self, error: OSError) -> ConnectionFailedError:
         """Return the error that explains why the broker could not be reached, with advice."""
-        if self.tls is not None and isinstance(error, ssl.SSLError):
+        if self.tls is not None and isinstance(error, ssl.SSLError | TlsFileError):
             return self.tls.explain(error, f"{self}", self.virtual_host)
         is_odd = self.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError)
         return no_connection(self, error, "; is it a port for TLS?" * is_odd)

@@ -27,12 +27,12 @@ except ImportError as _error:
 import h11
 
 from brokers.arguments import finite
-from brokers.files import check_files
 from brokers.listeners.descriptors import bounded
 from brokers.listeners.handshakes import Handshakes
 from brokers.listeners.reach import check_reach
 from brokers.listeners.room import ClientShare, Room
 from brokers.threads.thread import Thread
+from brokers.tls import TlsFileError, server_context
 from soapjms import events
 from soapjms.bridge.limits import MAX_CONNECTIONS
 from soapjms.bridge.pace import END, PIECE_OCTETS, PIECE_TIMEOUT
@@ -350,12 +350,9 @@ class Listener:
 
 def _tls(certificate: str, key: str | None) -> ssl.SSLContext:
     try:
-        check_files(certificate, key)
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(certificate, key)
-    except OSError as error:  # ssl.SSLError is one too
-        raise UsageError(f"TLS cannot be set up with {certificate}: {reason_of(error)}") from error
-    return context
+        return server_context(certificate, key)
+    except TlsFileError as error:
+        raise UsageError(f"TLS cannot be set up: {error}") from error
 
 
 def _bound(address: str, *, is_open: bool) -> socket.socket:

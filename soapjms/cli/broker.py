@@ -26,6 +26,7 @@ from brokers.redaction import shown
 from brokers.smqp.protocol.dialect import LENIENT, STRICT
 from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
+from brokers.tls import server_context
 from brokers.url import bracketed
 from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, F, grouped
 from soapjms.cli.paths import CERTIFICATE, KEY, InputFile, OutputFile, error_text
@@ -386,13 +387,13 @@ def command(
 
 def _tls(needing: list[str], cert: str | None, key: str | None) -> ssl.SSLContext | None:
     """Read the certificate that the options in `needing` need; return None if there are no such options."""
+    if key is not None and cert is None:
+        raise click.UsageError("--key must come with its certificate: --cert FILE")
     if not needing:
         return None
     if cert is None:
         raise click.UsageError(f"--{needing[0]} needs a certificate: --cert FILE")
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(cert, key)
-    return tls
+    return server_context(cert, key)
 
 
 def _tell(name: str, as_json: bool, scheme: str, host: str, port: int) -> None:

@@ -30,6 +30,7 @@ from brokers.naming import NameNotFoundError, Names, NamingError
 from brokers.naming.allow_list import BrokerEndpoint, own_endpoint
 from brokers.network_schemes import NETWORK_SCHEMES
 from brokers.schemes import connect
+from brokers.url import TLS_OPTIONS
 from soapjms.destinations import broker_url_of, destination_of, reply_destination_of
 from soapjms.doctor.model import CheckOutcome, CheckResult, Patient, ok, skipped
 from soapjms.ping import MAX_SKEW_SECONDS, Skew, new_ping_id, ping_message
@@ -135,6 +136,34 @@ def set_url(patient: Patient, error: Exception | None = None) -> str:
     return f"export SOAPJMS_CONNECTION={way}://USER:PASSWORD@HOST:{WAYS[way].port}"
 
 
+TLS_VALUES: Final = {
+    "caFile": "/etc/ssl/broker-ca.pem",
+    "certFile": "/etc/ssl/client.pem",
+    "keyFile": "/etc/ssl/client.key",
+    "keyPasswordFile": "/run/secrets/key-password",
+    "serverName": "NAME",
+}
+"""Examples of the values of parameters for TLS."""
+
+TLS_PARAMETER: Final = re.compile(rf"\b({'|'.join(TLS_VALUES)})\b")
+"""Matches the parameter that is to be changed: the first one in the text of a `TlsError`."""
+
+
+def set_tls(patient: Patient, error: TlsError) -> str:
+    """Return the command that sets what an error of TLS is about.
+
+    That is a variable of the environment, or the URL if the parameter is there already or has no variable.
+    """
+    found = TLS_PARAMETER.search(str(error))
+    if found is None:
+        return set_url(patient, error)
+    value, variable = TLS_VALUES[found[1]], TLS_OPTIONS[found[1]][2]
+    if variable is not None and f"{found[1]}=" not in (patient.url or ""):
+        return f"export {variable}={value}"
+    name, _, url = set_url(patient, error).partition("=")
+    return f"{name}={shlex.quote(f'{url}?{found[1]}={value}')}"
+
+
 def check_port(patient: Patient) -> CheckResult:
     """Check that the port of one of the brokers is open."""
     if patient.url is None:
@@ -165,9 +194,7 @@ def check_login(patient: Patient) -> CheckResult:
     except LoginRefusedError as error:
         return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient), "docs/brokers.md#login")
     except TlsError as error:
-        return CheckResult(
-            CheckOutcome.FAILED, str(error), "export SOAPJMS_CA_FILE=/etc/ssl/broker-ca.pem", "docs/brokers.md#tls"
-        )
+        return CheckResult(CheckOutcome.FAILED, str(error), set_tls(patient, error), "docs/brokers.md#tls")
     except (BrokerError, ValueError) as error:
         return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient, error))
     return ok(patient.connection.capabilities.broker)

@@ -189,6 +189,10 @@ AT = [*LISTEN, "--connection", BROKER]
         (["http", *AT, "--wsdl", f"{ECHO[soapjms.SoapVersion('1.1')]}#None"], "no port 'None'"),
         (["http", *AT, "--wsdl", PROPERTIES], f"; choose one with --wsdl {PROPERTIES}#PORT"),
         (["http", *AT, "--to", "jms:queue:a", "--cert", "none.pem"], "none.pem"),
+        (
+            ["http", *AT, "--to", "jms:queue:a", "--cert", __file__],
+            "the file of the certificate has no certificate in PEM",
+        ),
         (["http", *AT, "--to", "jms:queue:a", "--key", __file__], "key must come with its certificate"),
         (["http", *AT, "--to", "jms:queue:a", "--public-url", "soap.example.org"], "a URL such as https://"),
         (["http", "--listen", "8080", "--connection", BROKER, "--to", "jms:queue:a"], "must be HOST:PORT"),

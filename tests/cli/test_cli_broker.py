@@ -142,6 +142,8 @@ def test_queues_over_smqps(setup: Path, tmp_path: Path) -> None:
         (("--amqp", "99"), "HOST:PORT, such as localhost:5672 (port 0"),
         (("--wss", "99"), "HOST:PORT, such as localhost:8443 (port 0"),
         (("--smqps", "localhost:0"), "--cert"),
+        (("--smqps", "localhost:0", "--cert", __file__), "the file of the certificate has no certificate in PEM"),
+        (("--amqp", "localhost:0", "--key", __file__), "--key must come with its certificate: --cert FILE"),
         (("--smqp", "localhost:0", "--setup", "none.toml"), "none.toml"),
         (("--smqp", "localhost:0", "--max-transactions", "9"), "--amqp localhost"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import sys
 import time
 import tomllib
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from calling_kit import arrivals, eventually, fresh, request_message, take_one
 from cli_kit import process, run, said
 from places import ROOT
@@ -21,6 +23,8 @@ from wsdl_kit import DATA
 
 import soapjms
 from brokers import queue
+from brokers.amqp.listener import Listener, Options
+from brokers.embedded import Broker
 from brokers.schemes import SCHEMES
 from soapjms.doctor import CHECKS, CheckFinding, CheckOutcome, Patient, examine
 from soapjms.doctor.checks import EXTRAS, WAYS
@@ -90,6 +94,32 @@ def test_no_broker_behind_the_port() -> None:
         checks = found("--connection", url, "--timeout", "1", status=1)
     assert (checks["broker port"]["outcome"], checks["login"]["outcome"]) == ("ok", "failed")
     assert "did not answer" in checks["login"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text", "command"),
+    [
+        ("", "is not trusted here", "export SOAPJMS_CA_FILE=/etc/ssl/broker-ca.pem"),
+        ("caFile={key}", "no certificate in PEM", "export SOAPJMS_CONNECTION='{url}?caFile=/etc/ssl/broker-ca.pem'"),
+        ("certFile={cert}", "has no key", "export SOAPJMS_KEY_FILE=/etc/ssl/client.key"),
+        ("keyFile={key}", "(certFile, SOAPJMS_CERT_FILE) is missing", "export SOAPJMS_CERT_FILE=/etc/ssl/client.pem"),
+        ("caFile={ca}", "another name than 127.0.0.1", "export SOAPJMS_CONNECTION='{url}?serverName=NAME'"),
+    ],
+)
+def test_unsuitable_tls(tmp_path: Path, parameters: str, text: str, command: str) -> None:
+    """The remedy is for what was found: a variable, or the URL if the parameter is there already."""
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made = authority.issue_cert("localhost")
+    made.configure_cert(tls)
+    files = {name: tmp_path / name for name in ("ca", "cert", "key")}
+    authority.cert_pem.write_to_path(files["ca"])
+    made.cert_chain_pems[0].write_to_path(files["cert"])
+    made.private_key_pem.write_to_path(files["key"])
+    with Listener(Broker(), "127.0.0.1", 0, Options(tls=tls)) as listener:
+        login = found("--connection", f"{listener.url}?{parameters.format(**files)}", status=1)["login"]
+    assert text in login["text"]
+    assert login["command"] == command.format(url="amqps://USER:PASSWORD@HOST:5671")
+    assert login["page"] == "docs/brokers.md#tls"
 
 
 def test_a_broker_whose_name_cannot_be() -> None:

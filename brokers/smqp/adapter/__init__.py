@@ -19,7 +19,7 @@ from brokers.errors import UsageError
 from brokers.smqp.adapter.connection import SmqpConnection
 from brokers.smqp.client.connection import Address, Secure
 from brokers.smqp.client.options import ClientOptions
-from brokers.tls import Tls
+from brokers.tls import Tls, TlsFileError
 from brokers.url import Ask, Credentials, UrlForm, are_local, ask_of, options_of, port_of, split, tls_of
 
 __all__ = ["SmqpConnection", "connect"]
@@ -50,7 +50,8 @@ def connect(
         options: other options of the sessions; its `timeout` and `tls` are ignored.
 
     Raises:
-        ConnectionFailedError: the server does not answer, or refused the login; or the password cannot be read.
+        ConnectionFailedError: the server does not answer, or refused the login; or the password cannot be read. Its
+            subclass TlsError: the TLS settings are unsuitable, or the certificate is not trusted.
         UsageError: the URL is invalid, or lacks an account or a password.
     """
     parts = split(url, FORM)
@@ -72,15 +73,23 @@ def connect(
 
 def _secure(tls: Tls, address: Address) -> Secure:
     def secure(connection: socket.socket) -> socket.socket:
-        within = connection.gettimeout()
-        assert within is not None, "who connects sets it, and so does the listener for notifications"
-        secured = tls.prepare(address.host)(connection)
+        safe = address._replace(secure=secure)
         try:
-            shake_hands(secured, address._replace(secure=secure), monotonic() + within)
-        except BaseException:
-            secured.close()
-            raise
-        secured.settimeout(within)
-        return secured
+            return _secured(tls, safe, connection)
+        except (ssl.SSLError, TlsFileError) as error:
+            raise tls.explain(error, f"{safe}", safe.host) from error
 
     return secure
+
+
+def _secured(tls: Tls, address: Address, connection: socket.socket) -> socket.socket:
+    within = connection.gettimeout()
+    assert within is not None, "who connects sets it, and so does the listener for notifications"
+    secured = tls.prepare(address.host)(connection)
+    try:
+        shake_hands(secured, address, monotonic() + within)
+    except BaseException:
+        secured.close()
+        raise
+    secured.settimeout(within)
+    return secured

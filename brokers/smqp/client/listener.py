@@ -13,6 +13,7 @@ from threading import TIMEOUT_MAX, Event, Lock, current_thread
 from typing import Final, Protocol
 
 from brokers import events
+from brokers.errors import ConnectionFailedError
 from brokers.smqp.protocol.commands import Notice
 from brokers.smqp.protocol.dialect import SmqpDialect
 from brokers.smqp.protocol.dialogue import CommandReader, ReceivedCommand, notice_reader
@@ -160,7 +161,7 @@ class NotifyListener:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection = self._secured(connection)
             _Conversation(connection, self._hearer, self._dialect, self._limits, self._ack_timeout).run()
-        except OSError as error:
+        except (ConnectionFailedError, OSError) as error:
             events.SMQP_CLIENT_NOTIFY_ENDED.log(error)
         except Exception:
             events.SMQP_CLIENT_NOTIFY_FAILED.log()

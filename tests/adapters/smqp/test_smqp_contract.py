@@ -29,6 +29,7 @@ from brokers import (  # noqa: E402 - follows the imports above
     MessageType,
     SendFailedError,
     StaleDestinationError,
+    TlsError,
     connect,
     properties,
     queue,
@@ -161,6 +162,8 @@ def test_smqps() -> None:
         with connect(url) as connection, connection.consume(destination, inbox):
             send(connection, text(destination, "secret"))
             assert inbox.bodies(1) == ["secret"]
+        with pytest.raises(TlsError, match=r"no connection to smqps://localhost:\d+: .*not trusted here.*caFile=FILE"):
+            connect(url.partition("?")[0])
 
 
 def test_topics_of_smqp_as_they_are() -> None:

@@ -21,7 +21,7 @@ import brokers
 from brokers.errors import ConnectionFailedError, UsageError
 from brokers.stomp.dialect import ARTEMIS
 from brokers.stomp.url import StompLogin, StompOptions, login_of
-from brokers.tls import Tls
+from brokers.tls import Tls, TlsFileError
 from brokers.url import Credentials
 
 SECRET = "tops3cret"
@@ -228,7 +228,7 @@ def test_a_key_whose_password_is_not_in_utf8(tmp_path: Path) -> None:
     tls = Tls(cert_file=tmp_path / "cert.pem", key_file=tmp_path / "key.pem", key_password_file=tmp_path / "password")
     tls.prepare("localhost")
     (tmp_path / "password").write_bytes(b"caf\xe8\r\n")
-    with pytest.raises(ssl.SSLError):
+    with pytest.raises(TlsFileError, match="wrong password"):
         tls.prepare("localhost")
 
 
