@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -16,8 +17,9 @@ PLAIN_WIDTH: Final = 160
 
 def console(*, stderr: bool = False) -> Console:
     """Return the console that a command prints to: the terminal, or lines of a fixed width without one."""
-    found = Console(stderr=stderr, highlight=False)
-    return found if found.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+    make = partial(Console, stderr=stderr, highlight=False, emoji=False)  # no picture for what is between colons
+    found = make()
+    return found if found.is_terminal else make(width=PLAIN_WIDTH)
 
 
 _NOT_ASCII: Final = re.compile(r"[^\n -~]")

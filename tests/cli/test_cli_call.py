@@ -260,6 +260,13 @@ def test_a_body_that_the_broker_made(url: str, connection: Connection) -> None:
     assert "transport.transformer=jms" in done.stderr
 
 
+@pytest.mark.usefixtures("served")
+def test_text_between_colons_stays(url: str) -> None:
+    """A reason and a detail are printed as they came: `:lock:` is not the name of a picture."""
+    done = run("call", "--connection", url, "--uri", URI, stdin=envelope("a:key:b", operation="fail"))
+    assert ">a:key:b</who>" in done.stderr
+
+
 def test_the_subcode_of_a_fault_of_the_binding(url: str, connection: Connection, file: Path) -> None:
     """It is the word that the specification has."""
     body = (
