@@ -77,7 +77,7 @@ class PathService:
         connection: the connection to the broker.
         client: the client that calls the service.
         published: the WSDL for HTTP clients, or None.
-        one_way: the actions and elements of one-way messages.
+        one_way: the actions and elements of one-way messages, beside those of `published`.
         limits: limits for reading requests.
         max_body: maximum size of a decompressed request, in octets.
     """
@@ -136,8 +136,9 @@ class PathService:
         return unpacked
 
     def _is_one_way(self, envelope: Envelope, action: str | None) -> bool:
-        content = envelope.content
-        return bool({action, None if content is None else str(content.tag)} & self.one_way)
+        names = {action, None if envelope.content is None else str(envelope.content.tag)}
+        in_wsdl = self.published is not None and self.published.is_one_way(names)
+        return in_wsdl or not self.one_way.isdisjoint(names)
 
 
 def serve(
@@ -162,8 +163,7 @@ def serve(
         raise UsageError("the address of the service is missing; give a jms: URI, or a WSDL with a SOAP/JMS port")
     edition = profile or (where.profile if isinstance(where, Port) else None) or DEFAULT_PROFILE
     client = stack.enter_context(Client(connection, where, profile=edition, **options))
-    all_one_way = one_way if told is None else one_way | told.one_way
-    return PathService(connection, client, told, all_one_way, options["limits"], max_body)
+    return PathService(connection, client, told, one_way, options["limits"], max_body)
 
 
 def too_long(most: int) -> HttpRefusalError:

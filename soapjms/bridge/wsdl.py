@@ -5,7 +5,7 @@ Documents that it imports from files are published with it, by number: a client 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,10 +49,19 @@ class PublishedWsdl:
     Attributes:
         documents: the WSDL first, then the documents that it imports; `HERE` stands for the address.
         one_way: the actions and elements of one-way operations that no other operation shares.
+        answered: those of request-response operations, likewise.
     """
 
     documents: Sequence[bytes]
     one_way: frozenset[str]
+    answered: frozenset[str]
+
+    def is_one_way(self, names: Set[str | None]) -> bool:
+        """Return whether a message with this action and element, either of which may be None, gets no answer.
+
+        If they are of different operations, of which one has an answer, the service answers with a fault.
+        """
+        return not self.one_way.isdisjoint(names) and self.answered.isdisjoint(names)
 
     def document(self, number: int, address: str) -> bytes:
         """Return a document with the address of the bridge filled in.
@@ -101,8 +110,8 @@ def published(
     if port.soap_version is None:
         raise UsageError(f"{path}: the port {port.name!r} is not a SOAP port, so no SOAP client can call it")
     documents = _Documents(Files(Path(path), allow)).read(str(path))
-    one_way = frozenset(_one_way(port, documents))
-    return port, PublishedWsdl([_over_http(each, port) for each in documents], one_way)
+    one_way, answered = (frozenset(_names(port, documents, each)) for each in (Mep.ONE_WAY, Mep.REQUEST_RESPONSE))
+    return port, PublishedWsdl([_over_http(each, port) for each in documents], one_way, answered)
 
 
 # The documents
@@ -200,15 +209,15 @@ def _set_address(port: etree._Element) -> None:
 # One-way operations
 
 
-def _one_way(port: Port, documents: Sequence[Document]) -> Iterator[str]:
-    """Yield the actions and elements that only one-way operations have."""
+def _names(port: Port, documents: Sequence[Document], mep: Mep) -> Iterator[str]:
+    """Yield the actions and elements that only operations with this message exchange pattern have."""
     elements = dict(_elements(port, documents))
     told: dict[str, set[Mep | None]] = {}
     for operation in port.operations:
         for each in (operation.soap_action, elements.get(operation.name)):
             if each:
                 told.setdefault(each, set()).add(operation.mep)
-    yield from (each for each, patterns in told.items() if patterns == {Mep.ONE_WAY})
+    yield from (each for each, patterns in told.items() if patterns == {mep})
 
 
 def _elements(port: Port, documents: Sequence[Document]) -> Iterator[tuple[str, str]]:

@@ -251,6 +251,21 @@ def test_one_way(connection: Connection) -> None:
             assert take_one(connection, queue("greeter")).reply_to is None
 
 
+def test_the_action_of_a_one_way_operation_with_another_element(connection: Connection) -> None:
+    """The element's operation has an answer, which is the fault of the service."""
+    service = soapjms.Service()
+
+    @service.operation("{urn:soapjms:echo}pingMe", action="urn:soapjms:echo/pingMe")
+    def ping(request: soapjms.Request) -> None:
+        pytest.fail("it must not run")
+
+    with Dispatcher(connection, URI, service), bridged(connection, Behind(URI, ECHO[SOAP_11])) as listener:
+        body = re.sub(rb"<greetMe.*greetMe>", b'<greetMe xmlns="urn:soapjms:echo"/>', envelope())
+        told = ask(listener, body, SOAPAction='"urn:soapjms:echo/pingMe"')
+    assert told.status == 500
+    assert b"goes with the element" in told.body
+
+
 def test_several_services(connection: Connection) -> None:
     """Each at its path, with or without a slash at the end; nothing elsewhere."""
     places = {"/one": "jms:queue:one", "/two/deep": "jms:queue:two"}
