@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from os import PathLike
 from threading import TIMEOUT_MAX
 from types import UnionType
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from brokers.errors import UsageError
 
@@ -61,3 +61,27 @@ def items(
             return found
     hint = f"; write [{given!r}]" if is_single and isinstance(given, kind) else ""
     raise UsageError(f"{name} must be {what}, got {given!r}{hint}")
+
+
+URI_PREFIX: Final = "jms:"
+"""Begin of a URI of a destination, in any case; no name of a queue or topic that a caller gives begins with it."""
+
+
+def uri_problem(name: str, kind: str = "queue") -> str | None:
+    """Say why the name of a queue or topic is none, if it is a `jms:` URI; None if it is not."""
+    if not name.lower().startswith(URI_PREFIX):
+        return None
+    example = name.partition("?")[0].rpartition(":")[2] or "orders"
+    return f"must be the name of a {kind}, such as {example!r}, not a URI, got {name!r}"
+
+
+def destination_name(what: str, name: str, kind: str = "queue") -> str:
+    """Return the name of a queue or topic that a caller gave; `what` names the argument in the error.
+
+    Raises:
+        UsageError: it is a `jms:` URI.
+    """
+    problem = uri_problem(name, kind)
+    if problem is not None:
+        raise UsageError(f"{what} {problem}")
+    return name

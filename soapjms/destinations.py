@@ -16,7 +16,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Self, Unpack
 
-from brokers.arguments import items
+from brokers.arguments import destination_name, items
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.errors import BrokerError
 from brokers.message import MAX_ADDRESS_CHARACTERS, TEMPORARY_KINDS, Destination, DestinationKind, Message, queue, topic
@@ -67,6 +67,7 @@ def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> De
 
     Raises:
         NameNotFoundError: the JNDI name is not registered.
+        UsageError: the name of the queue or topic is a URI.
 
     Spec: SOAP/JMS 2.2.2; Protocol-2008, Protocol-2070.
     """
@@ -74,8 +75,8 @@ def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> De
     if name is not None:
         if uri.variant == "jndi":
             return _carried(f"replyToName {name}", names.lookup(str(name), jndi_entries(_as_text(properties))))
-        return queue(str(name))
-    return None if topic_name is None else topic(str(topic_name))
+        return queue(destination_name("replyToName", str(name)))
+    return None if topic_name is None else topic(destination_name("topicReplyToName", str(topic_name), "topic"))
 
 
 def soap_action_of(
@@ -216,7 +217,7 @@ def _allowed(option: str, given: bool | Collection[str]) -> frozenset[str] | Non
         return None if given else frozenset()
     names = frozenset(items(given, option, "True for any, False for none, or a list of names"))
     for name in names:
-        require_carried(option, name)
+        require_carried(option, destination_name(f"each of {option}", name, option.removeprefix("reply_")[:-1]))
         if not name or never_written(name) is not None:
             raise UsageError(f"{option} allows {name!r}, {never_written(name) or 'which is not a name'}; leave it out")
     return names

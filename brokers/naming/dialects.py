@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from brokers.arguments import uri_problem
 from brokers.message import Destination, queue, topic
 from brokers.naming.allow_list import REFUSAL
 from brokers.naming.errors import NameNotFoundError, NamingError, listed
@@ -134,11 +135,14 @@ def physical_name(key: str, value: str, dialect: JndiDialect | None) -> str:
     """Return the broker's name of a destination.
 
     Raises:
-        NamingError: the entry has no name.
+        NamingError: the entry has no name, or a URI.
     """
     name = value.partition("?")[0].strip() if dialect is not None and dialect.trims else value
     if not name.strip():
         raise NamingError(f"the entry {key[:200]!r} names no destination")
+    problem = uri_problem(name.strip()[:200], "destination")
+    if problem is not None:
+        raise NamingError(f"the entry {key[:200]!r} {problem}")
     return name
 
 

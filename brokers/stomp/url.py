@@ -11,6 +11,7 @@ from typing import Final
 
 from brokers.adapter.failover import OPTIONS
 from brokers.adapter.login import Login, dialect_named
+from brokers.arguments import destination_name
 from brokers.errors import UsageError
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, NAMED, StompDialect, StompDialectName
@@ -112,6 +113,7 @@ def login_of(url: str, environment: Mapping[str, str], given: StompOptions) -> S
     parts = split(url, FORM)
     options = options_of(parts, FORM)
     dialect = dialect_named(given.dialect or options.get("dialect"), NAMED)
+    dead_letters = given.dead_letters or options.get("deadLetters")
     return StompLogin(
         host=parts.hostname or "",
         port=port_of(parts, FORM),
@@ -121,6 +123,6 @@ def login_of(url: str, environment: Mapping[str, str], given: StompOptions) -> S
         client_id=given.client_id or options.get("clientId"),
         dialect=dialect,
         version=(dialect or ACTIVEMQ_CLASSIC).version,
-        dead_letters=given.dead_letters or options.get("deadLetters"),
+        dead_letters=None if dead_letters is None else destination_name("deadLetters", dead_letters),
         max_message=octets_of(options, "maxMessage", given.max_message, MAX_MESSAGE_OCTETS, FORM),
     )

@@ -20,7 +20,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from brokers.arguments import items
+from brokers.arguments import destination_name, items
 from brokers.connection import Connection, ConnectionState, Delivery, stop
 from brokers.message import Destination, Message
 from brokers.threads.thread import Thread
@@ -67,7 +67,8 @@ class MessageFilter:
     """
 
     def __init__(self, queues: Collection[str], everything: bool) -> None:
-        self._queues = frozenset(items(queues, "queues", "a list of names"))
+        names = items(queues, "queues", "a list of names")
+        self._queues = frozenset(destination_name("each of queues", each) for each in names)
         self._everything = everything
         self._replies: OrderedDict[int, None] = OrderedDict()  # hashes, as peers choose names of any length
         self._others: OrderedDict[int, None] = OrderedDict()

@@ -28,7 +28,7 @@ from brokers.smqp.server import Options, Server
 from brokers.smqp.server.setup import Setup, SetupError
 from brokers.tls import server_context
 from brokers.url import bracketed
-from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, F, grouped
+from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, DestinationName, F, grouped
 from soapjms.cli.paths import CERTIFICATE, KEY, InputFile, OutputFile, error_text
 from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import ANNOUNCED_OPTION, announce
@@ -164,7 +164,10 @@ amqp_options: Final = grouped(
         " as the anonymous terminus specification says.",
         is_flag=True,
     ),
-    *(_amqp(f"--{name}", meaning, multiple=True, metavar="NAME") for name, meaning in DESTINATIONS.items()),
+    *(
+        _amqp(f"--{name}", meaning, multiple=True, type=DestinationName(name), metavar="NAME")
+        for name, meaning in DESTINATIONS.items()
+    ),
     *(
         click.option(
             option, name, multiple=True, metavar=unit, callback=partial(_like, pattern, example),

@@ -22,7 +22,7 @@ from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, CaptureLog
 from soapjms.capture.mask import Mask
 from soapjms.capture.sources import TAPS, TapPoint, tap_point, typed_view
 from soapjms.capture.tap import Capture
-from soapjms.cli.commands import SECONDS, Range
+from soapjms.cli.commands import QUEUE_NAME, SECONDS, TOPIC_NAME, Range
 from soapjms.cli.connection import CONNECTION_OPTION
 from soapjms.cli.paths import OutputFolder
 from soapjms.cli.progress import progress
@@ -63,13 +63,15 @@ SETTINGS: Final = {each.name: each for each in TAPS.values()}
     type=OutputFolder("a folder for the logs", Path), help="Folder for the logs.",
 )  # fmt: skip
 @click.option(
-    "--queue", "queues", multiple=True, metavar="NAME",
+    "--queue", "queues", multiple=True, type=QUEUE_NAME, metavar="NAME",
     help="Only requests to this queue or topic, and their answers; repeatable.  [default: all SOAP/JMS messages]",
 )  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Record all messages, not only those of SOAP/JMS.")
-@click.option("--source", metavar="TOPIC", help="Topic with the broker's copies.  [default: that of --setting]")
 @click.option(
-    "--topic", "topics", multiple=True, metavar="NAME",
+    "--source", type=TOPIC_NAME, metavar="TOPIC", help="Topic with the broker's copies.  [default: that of --setting]"
+)
+@click.option(
+    "--topic", "topics", multiple=True, type=TOPIC_NAME, metavar="NAME",
     help="A topic to record too, as ActiveMQ copies queues only; repeatable.",
 )  # fmt: skip
 @click.option("--mask-property", multiple=True, metavar="NAME", help="Message property to hide; repeatable.")

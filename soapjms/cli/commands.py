@@ -1,7 +1,8 @@
 """The group of commands, and the table of their modules.
 
 Shared parts of options are here too: ranges of finite numbers, since `nan` and `inf` are numbers to Python, waiting
-times, and groups of options. Each command belongs in a module of its own, which is imported when the command is run.
+times, names of destinations, and groups of options. Each command belongs in a module of its own, which is imported when
+the command is run.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
+from brokers.arguments import uri_problem
 from brokers.redaction import visible, without_logins
 from soapjms import __version__
 from soapjms.cli.configuration import CONFIG_VARIABLE, DEBUG, DebugOption, equip, read_defaults, unknown_variables
-from soapjms.cli.paths import InputFile, error_text
+from soapjms.cli.paths import InputFile, ParamType, error_text
 from soapjms.cli.status import INTERRUPTED_STATUS, UNKNOWN_STATUS, USAGE_STATUS
 from soapjms.cli.trust import UNNAMED
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
@@ -211,6 +213,24 @@ class Range(click.FloatRange):
 
 SECONDS: Final = Range(min=0, max=MAX_WAIT_SECONDS, min_open=True)
 AT_LEAST_ONE: Final = click.IntRange(min=1)
+
+
+class DestinationName(ParamType):
+    """The name of a queue or topic; a `jms:` URI is refused."""
+
+    name = "name"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name as it is."""
+        problem = uri_problem(value, self._kind)
+        return value if problem is None else self.fail(problem, param, ctx)
+
+
+QUEUE_NAME: Final = DestinationName("queue")
+TOPIC_NAME: Final = DestinationName("topic")
 
 
 def grouped(*options: Callable[[F], F]) -> Callable[[F], F]:

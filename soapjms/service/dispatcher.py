@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.adapter.wait import when_connected
-from brokers.arguments import finite, time_to_close
+from brokers.arguments import destination_name, finite, time_to_close
 from brokers.connection import Connection, ConnectionState, Delivery, SendResult, stop
 from brokers.errors import ClosedError
 from brokers.message import Destination, Message, queue
@@ -496,13 +496,13 @@ def dead_letter_queue(name: str | None, requests: Destination) -> Destination | 
     """Return the queue for dead letters; None for the broker's own.
 
     Raises:
-        UsageError: `name` is not a name, or names the queue that the requests come from.
+        UsageError: `name` is not a name, such as a URI, or names the queue that the requests come from.
     """
     if name is None:
         return None
     if not isinstance(name, str) or not name or name == requests.name:
         raise UsageError(f"dead_letters must be the name of a queue other than the served one, got {name!r}")
-    return queue(require_carried("dead_letters", name))
+    return queue(require_carried("dead_letters", destination_name("dead_letters", name)))
 
 
 def _note_unsent(sending: Future[SendResult]) -> None:

@@ -145,6 +145,7 @@ def test_queues_over_smqps(setup: Path, tmp_path: Path) -> None:
         (("--smqps", "localhost:0", "--cert", __file__), "the file of the certificate has no certificate in PEM"),
         (("--amqp", "localhost:0", "--key", __file__), "--key must come with its certificate: --cert FILE"),
         (("--smqp", "localhost:0", "--setup", "none.toml"), "none.toml"),
+        (("--amqp", "localhost:0", "--queue", "jms:queue:a"), "must be the name of a queue, such as 'a', not a URI"),
         (("--smqp", "localhost:0", "--max-transactions", "9"), "--amqp localhost"),
     ],
 )

@@ -472,6 +472,18 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         (["--connection", "embedded:", "--mask-pattern", "("], "must be a regular expression"),
         (["--connection", "embedded:", "--out", tmp_path / "file"], "which is not a folder"),
         (["--connection", "embedded:", "--rotate", "0"], "--rotate"),
+        (
+            ["--connection", "embedded:", "--queue", "jms:queue:a"],
+            "must be the name of a queue, such as 'a', not a URI",
+        ),
+        (
+            ["--connection", "embedded:", "--topic", "jms:topic:a"],
+            "must be the name of a topic, such as 'a', not a URI",
+        ),
+        (
+            ["--connection", "embedded:", "--source", "jms:topic:a"],
+            "must be the name of a topic, such as 'a', not a URI",
+        ),
         (["--setting", "ibm-mq"], "activemq"),
     ]:
         out = [] if "--out" in arguments else ["--out", tmp_path / "captures"]

@@ -102,6 +102,8 @@ class TestUsage:
             (["bank:service", *EMBEDDED, "--dead-letters", "bank"], "a queue other than the served one"),
             (["bank:service", *EMBEDDED, "--reply-topic", "a", "--reply-topic", "b.>"], "reply_topics allows 'b.>'"),
             (["bank:service", *EMBEDDED, "--reply-queue", "dlq.a"], "reply_queues allows 'dlq.a'"),
+            (["bank:service", *EMBEDDED, "--reply-queue", "jms:queue:a"], "must be the name of a queue, such as 'a'"),
+            (["bank:service", *EMBEDDED, "--dead-letters", "jms:queue:a"], "must be the name of a queue, such as 'a'"),
         ],
     )
     def test_what_is_served(self, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:

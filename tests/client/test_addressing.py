@@ -69,6 +69,14 @@ def test_reply_destination(uri: str, given: dict[str, Value], destination: Desti
     assert reply_destination_of(parsed, properties, NAMES) == destination
 
 
+@pytest.mark.parametrize(("name", "kind"), [("replyToName", "queue"), ("topicReplyToName", "topic")])
+def test_a_uri_is_no_name_of_a_reply_destination(name: str, kind: str) -> None:
+    """It would be taken as the name of a queue that nobody has."""
+    parsed, properties = read_uri(f"jms:queue:orders?{name}=jms:{kind}:a", {})
+    with pytest.raises(UsageError, match=f"^{name} must be the name of a {kind}, such as 'a', not a URI"):
+        reply_destination_of(parsed, properties, NAMES)
+
+
 class TestReading:
     """`read_uri`."""
 
@@ -218,6 +226,7 @@ class TestWhereRepliesGo:
             (["news", ""], "reply_topics allows '', which is not a name; leave it out"),
             (["ActiveMQ.Advisory.Queue"], "a destination of the broker's own; leave it out"),
             (["news.>"], "several destinations or a pattern; leave it out"),
+            (["jms:topic:news"], "each of reply_topics must be the name of a topic, such as 'news', not a URI"),
         ],
     )
     def test_a_rule_that_cannot_be(self, given: Any, says: str) -> None:

@@ -326,6 +326,7 @@ def test_policy_of_another_kind(make: Callable[[Any], Any]) -> None:
         ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
         ({"dead_letters": "greeter"}, "must be the name of a queue other than the served one"),
         ({"dead_letters": ""}, "dead_letters must be .* got ''"),
+        ({"dead_letters": "JMS:queue:dl"}, "dead_letters must be the name of a queue, such as 'dl', not a URI"),
         ({"dead_letters": LETTERS}, "must be the name of a queue"),
     ],
 )

@@ -242,6 +242,7 @@ def test_toml_array() -> None:
         ("allowed_brokers = [1]", "all values in allowed_brokers must be strings"),
         ("[queues]\na.b = 'c'", "all values in queues must be strings"),
         ("[queues]\na = ' '", "the entry 'a' names no destination"),
+        ("[queues]\na = 'jms:queue:b'", "the entry 'a' must be the name of a destination, such as 'b', not a URI"),
         ("[queues]\na = 'b'\n[topics]\na = 'b'", "'a' is both in queues and in topics"),
         ("[connection_factories]\na = 'tcp://b:1'", "the connection factory 'a' leads to tcp://b:1, which is not"),
         ("[allowed_brokers]\n'ldap://a' = 'embedded:'", "'ldap://a', which is not a broker's URL"),

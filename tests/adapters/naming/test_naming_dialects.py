@@ -166,6 +166,10 @@ def test_empty_destination() -> None:
     """An entry that names no destination is refused."""
     with pytest.raises(NamingError, match=r"the entry 'queue\.a' names no destination"):
         Names.from_properties(text="queue.a= ")
+    with pytest.raises(
+        NamingError, match=r"the entry 'queue\.a' must be the name of a destination, such as 'b', not a"
+    ):
+        Names.from_properties(text="queue.a = jms:queue:b?priority=1")
 
 
 class TestVariables:

@@ -195,6 +195,11 @@ def test_a_client_id_that_cannot_be_encoded(scheme: str, client_id: str) -> None
         ("stomp://host?caFile=x", {}, "known are"),
         ("stomp+ssl://host?verify=no", {}, "true or false"),
         ("stomp://host?heartbeat=soon", {}, "milliseconds"),
+        (
+            "stomp://host?deadLetters=jms:queue:dl",
+            {},
+            "deadLetters must be the name of a queue, such as 'dl', not a URI",
+        ),
         ("stomp://host?dialect=rabbit", {}, "dialect must be one of activemq, artemis"),
         ("stomp://host", {"tls": ssl.create_default_context()}, r"stomp\+ssl"),
         ("stomp://u:p@host", {"credentials": Credentials()}, "got both"),
