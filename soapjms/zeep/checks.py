@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import zeep.exceptions
 from lxml import etree
@@ -24,10 +24,8 @@ from zeep.xsd.types.collection import ListType, UnionType
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.envelope import XSI, is_nil
 from soapjms.protocol.uri.redact import quoted
+from soapjms.zeep.particles import CONTENT
 from soapjms.zeep.simple_types import has_form_of, name_of
-
-_SIMPLE_CONTENT: Final = "_value_1"
-"""zeep's name for the text of an element with attributes and without child elements."""
 
 
 def misfit(root: etree._Element, message: Any) -> str | None:
@@ -139,7 +137,7 @@ def _values(node: etree._Element, element: Any, types: _Types) -> Iterator[_Type
         yield node, type_, _default(element)
     elif isinstance(type_, ComplexType):
         yield node, type_, None
-        content = types.member(type_, _SIMPLE_CONTENT)
+        content = types.member(type_, CONTENT)
         if content is not None:
             yield node, content.type, _default(element)
         for child in node.iterchildren(etree.Element):

@@ -1,8 +1,8 @@
 """Schema types with which zeep changes or loses values, repaired in place.
 
-zeep takes an empty text, 0 or False in an `xs:choice` as missing when it writes and when it reads: a price of 0 is
-lost. An empty element whose type is a union becomes None, or the word None. A restricted list loses the type of its
-items, and elements their fixed values. For the simple types see `simple_types.py`.
+An empty element whose type is a union becomes None, or the word None. A restricted list loses the type of its items,
+and elements their fixed values. For the simple types see `simple_types.py`, for complex types and groups of elements
+`particles.py`.
 """
 
 from __future__ import annotations
@@ -19,44 +19,8 @@ from zeep.xsd.types.collection import ListType, UnionType
 
 from soapjms.protocol.simple_types import items_of
 from soapjms.zeep.declarations import Declarations
+from soapjms.zeep.particles import WHOLE, WholeType
 from soapjms.zeep.simple_types import WrittenAttribute, with_mixin, written_type
-
-
-class WholeChoice(Choice):
-    """A choice that keeps all values but None and an empty list."""
-
-    def parse_kwargs(self, kwargs: Any, name: Any, available_kwargs: set[str]) -> dict[str, Any]:
-        """Return the values of the first alternative that has any, None for the others, and remove their names."""
-        if self.accepts_multiple:
-            found: dict[str, Any] = super().parse_kwargs(kwargs, name, available_kwargs)  # type: ignore[no-untyped-call]
-            return found
-        chosen, values = False, dict[str, Any]()
-        for each, element in self.elements_nested:
-            left = set(available_kwargs)
-            given = element.parse_kwargs(kwargs, each, left)
-            said = any(_is_said(value, element) for value in given.values())
-            if said and chosen:
-                continue
-            chosen = chosen or said
-            available_kwargs.intersection_update(left)
-            values.update(given)
-        return {each: None for each, _ in self.elements} | values if chosen else {}
-
-    def accept(self, values: Any) -> int:
-        """Return the number of values of the best alternative, 0 if none fits."""
-        items = values if self.accepts_multiple else [values]
-        return max((_score(element, name, items, values) for name, element in self.elements_nested), default=0)
-
-
-def _score(element: Any, name: str, items: Any, values: Any) -> int:
-    if not isinstance(element, Element):
-        return int(element.accept(values))
-    return int(all(name in each and _is_said(each[name], element) for each in items))
-
-
-def _is_said(value: Any, element: Any) -> bool:
-    """Say whether a value was given; `{}` is a value of an element, but zeep's default for a group."""
-    return value is not None and value != [] and (value != {} or isinstance(element, Element))
 
 
 class WholeList(ListType):
@@ -108,6 +72,7 @@ class _Repair:
             seen.add(id(type_))
             self._make_whole(type_)
             if isinstance(type_, ComplexType) and not isinstance(type_, AnySimpleType):
+                _become(type_, WholeType)
                 self._repair_attributes(type_)
                 waiting.extend(each for _, member in type_.elements_nested for each in self._types_in(member))
 
@@ -152,16 +117,21 @@ class _Repair:
         element.type = written_type(element.type)
         element.fixed = self._declarations.fixed_value(element.qname.text)
 
+    def _repair_alternative(self, element: Any) -> None:
+        """Note whether an element of a choice is optional; zeep takes all of them for that."""
+        element.may_be_left_out = self._declarations.may_be_left_out(element.qname.text)
+
     def _types_in(self, member: Any) -> Iterator[Any]:
-        """Yield the types of the elements in a member of a type, and repair the choices and simple types in it."""
+        """Yield the types of the elements in a member of a type, and repair the groups and simple types in it."""
         if isinstance(member, Element):
             self._repair_element(member)
             yield member.type
         elif isinstance(member, Indicator):
-            if type(member) is Choice:
-                member.__class__ = WholeChoice
+            member.__class__ = WHOLE.get(type(member), type(member))
             inner: Any = [member.child] if isinstance(member, Group) else member
             for each in inner:
+                if isinstance(member, Choice) and isinstance(each, Element):
+                    self._repair_alternative(each)
                 yield from self._types_in(each)
 
 

@@ -194,10 +194,14 @@ class WrittenAttribute(Attribute):
             raise _refusal(render_path or [self.name], self.type, value, error) from error
 
 
+def place_of(path: Sequence[str]) -> str:
+    """Return the path of a value for people, without the names that zeep makes up."""
+    return ".".join(each for each in path if not each.startswith(_UNNAMED))
+
+
 def _refusal(path: Sequence[str], type_: Any, value: Any, error: Exception) -> ArgumentsError:
     why = f": {error}" if isinstance(error, ValueError) and str(error) else ""
-    place = ".".join(each for each in path if not each.startswith(_UNNAMED))
-    return ArgumentsError(f"{place} must be of type {name_of(type_)}, got {shown(value)}{why}")
+    return ArgumentsError(f"{place_of(path)} must be of type {name_of(type_)}, got {shown(value)}{why}")
 
 
 def written_type(type_: Any) -> Any:

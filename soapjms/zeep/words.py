@@ -18,15 +18,13 @@ from zeep.xsd.types.builtins import Base64Binary, Boolean
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.simple_types import items_of
+from soapjms.zeep.particles import CONTENT, has_content, member_names
 from soapjms.zeep.simple_types import LISTS, has_form_of, name_of
 
 FORMS: Final = "NAME=VALUE, NAME:=JSON or NAME=@FILE; NAME is a path such as item.article or item.1.article"
 BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "1": True, "false": False, "0": False}
 MAX_DEPTH: Final = 100
 """Maximum levels of lists and objects in a value; an XML parser accepts some 250 levels of elements."""
-
-CONTENT: Final = "_value_1"
-"""zeep's name for the text of an element with attributes."""
 
 
 def read_words(words: Iterable[str], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -169,10 +167,11 @@ def arguments_of(operation: Any, values: Mapping[str, Any]) -> tuple[list[Any], 
 def _typed(type_: Any, value: Any, path: str) -> Any:
     if isinstance(type_, ComplexType) and isinstance(value, dict):
         return {name: _member(type_, name, each, f"{path}.{name}".lstrip(".")) for name, each in value.items()}
+    if isinstance(type_, ComplexType) and isinstance(value, list) and not type_._array_type:
+        raise UsageError(f"{path} must be one value, got a list of {len(value)}")
     if isinstance(type_, ComplexType) and isinstance(value, str | int | Decimal):
-        members = [name for name, _ in (*type_.elements, *type_.attributes) if name]
-        if CONTENT not in members:
-            names = ", ".join(f"{path}.{each}" for each in members) or "nothing"
+        if not has_content(type_):
+            names = ", ".join(f"{path}.{each}" for each in member_names(type_)) or "nothing"
             raise UsageError(f"{path} must have the members {names}, got {value!r}")
         return {CONTENT: _member(type_, CONTENT, value, path)}
     if type_ is None and value:
@@ -187,16 +186,15 @@ def _typed(type_: Any, value: Any, path: str) -> Any:
 def _member(type_: ComplexType, name: str, value: Any, path: str) -> Any:
     """Return the value of an element or attribute of a type."""
     members = {known: each for known, each in (*type_.elements, *type_.attributes) if known}
-    member = members.get(name)
-    if member is None:
+    member: Any = members.get(name)
+    if not hasattr(member, "type"):  # a repeated group, a wildcard, or unknown
         if name.startswith("_"):
             return value
         raise UsageError(f"there is no {path!r}; there are: {', '.join(members) or 'none'}")
-    inner = getattr(member, "type", None)
-    if not getattr(member, "accepts_multiple", False):
-        return _typed(inner, value, path)
+    if not member.accepts_multiple:
+        return _typed(member.type, value, path)
     items = value if isinstance(value, list) else [value]
-    return [_typed(inner, each, f"{path}.{number}") for number, each in enumerate(items)]
+    return [_typed(member.type, each, f"{path}.{number}") for number, each in enumerate(items)]
 
 
 def _simple(type_: Any, text: str, path: str) -> Any:

@@ -17,6 +17,7 @@ from lxml import etree
 from places import ROOT
 from real_brokers import RealBroker
 from typed_kit import shop, shop_wsdl
+from wsdl_kit import DATA
 from zeep_kit import ECHO, echo, gallery_wsdl, made, written
 
 import soapjms
@@ -367,3 +368,30 @@ def test_one_value_for_what_consists_of_several(word: str, tmp_path: Path) -> No
         done = run("call", "--connection", "embedded:gallery", written(tmp_path, gallery_wsdl()), "hang", word)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "work must have the members work.year, work.sold, work.scan, work.by, got " in done.stderr
+
+
+@pytest.mark.parametrize("words", [["work.0.year=1", "work.1.year=2"], ['work:=[{"year": 1}, {"year": 2}]']])
+def test_several_values_for_what_occurs_once(words: list[str], tmp_path: Path) -> None:
+    """They are refused before anything is sent."""
+    with soapjms.connect("embedded:gallery"):
+        done = run("call", "--connection", "embedded:gallery", written(tmp_path, gallery_wsdl()), "hang", *words)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "hang: work must be one value, got a list of 2; it takes: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["on=2026-01-02", "at=2026-01-02T03:04:05"], "Transfer: give on or at, not both; it takes: amount"),
+        ([], "Missing choice: give on or at (Transfer); it takes: amount"),
+    ],
+)
+def test_choices_of_none_and_of_both(words: list[str], said: str, tmp_path: Path) -> None:
+    """They are refused before anything is sent, and the signature is printed once."""
+    accounts = ["from.iban=DE1", "from.owner=A", "to.iban=DE2", "to.owner=B"]
+    given = ["amount=1", "currency=EUR", *accounts, *words]
+    with soapjms.connect("embedded:bank"):
+        done = run("call", "--connection", "embedded:bank", "--timeout", "1", DATA / "bank.wsdl", "Transfer", *given)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert said in done.stderr
+    assert done.stderr.count("amount: xsd:decimal") == 1

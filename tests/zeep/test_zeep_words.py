@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from zeep_kit import TYPES, gallery_wsdl, written
+
+from brokers.embedded import Broker
 from soapjms import UsageError
-from soapjms.zeep.words import read_json, read_words
+from soapjms.zeep import Client
+from soapjms.zeep.words import arguments_of, read_json, read_words
 
 
 def test_given_values_stay_as_they_are() -> None:
@@ -46,3 +51,18 @@ def test_json_that_is_nested_too_deep_is_refused() -> None:
         read_json("[" * 100_000, "--input")
     with pytest.raises(UsageError, match="the value of item is JSON that is nested too deep"):
         read_words(["item:=" + "[" * 100_000])
+
+
+def test_repeated_groups_and_wildcards(tmp_path: Path) -> None:
+    """Their values stay as they are, at any depth; zeep has made their names."""
+    inner = (
+        '<xs:choice maxOccurs="9"><xs:element name="a" type="xs:int"/><xs:element name="b" type="xs:int"/></xs:choice>'
+    )
+    types = TYPES.replace('<xs:element name="year" type="xs:int"/>', inner)
+    words = ["work._value_1.0.a=1", "work._value_1.1.b=2", "work.by=Ann"]
+    with (
+        Broker("words").connect() as connection,
+        Client(written(tmp_path, gallery_wsdl(types=types)), connection=connection) as client,
+    ):
+        found = arguments_of(client.service._binding.get("hang"), read_words(words))
+    assert found == ([], {"work": {"_value_1": [{"a": "1"}, {"b": "2"}], "by": "Ann"}})
