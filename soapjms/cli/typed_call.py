@@ -88,7 +88,7 @@ def plan(
     Args:
         words: a WSDL, an operation, and arguments in the form of `soapjms.zeep.words`.
         read_from: an open file with a JSON object of arguments, or None.
-        port: name of the port; None for the first that is SOAP over JMS, as in zeep.
+        port: name of the port; None for the first that is SOAP over JMS, as in zeep, or else the first with SOAP.
         uri: an address to call instead of the WSDL's.
         allow: other folders that imports may be read from.
 
@@ -125,8 +125,7 @@ def _signatures(binding: Any) -> Iterator[str]:
 def _port(path: str, port: str | None, uri: str | None, allow: Sequence[str]) -> tuple[Port, Any, Any]:
     """Return a port, zeep's document of the WSDL, and zeep's binding of the port."""
     described = read_wsdl(path, allow=allow)
-    first = next((each for each in described.ports if port is None and each.profile is not None), None)
-    found = first or port_of(described, port)
+    found = _first_port(described) if port is None else port_of(described, port)
     if found.soap_version is None:
         raise _uncallable(path, described, found, "it has no SOAP binding")
     if found.profile is None and uri is None:
@@ -137,6 +136,13 @@ def _port(path: str, port: str | None, uri: str | None, allow: Sequence[str]) ->
     if found.name not in ports:
         raise _uncallable(path, described, found, "zeep cannot use its binding")
     return found, document, ports[found.name].binding
+
+
+def _first_port(described: Description) -> Port:
+    """Return the first port that is SOAP over JMS, or else the first that has a SOAP binding."""
+    jms = [each for each in described.ports if each.profile is not None]
+    soap = [each for each in described.ports if each.soap_version is not None]
+    return next(iter(jms + soap), None) or port_of(described, None)
 
 
 def _uncallable(path: str, described: Description, port: Port, why: str) -> UsageError:

@@ -272,6 +272,21 @@ def test_a_wsdl_with_ports_of_both_kinds(url: str, connection: Connection, tmp_p
         assert (get.exit_code, said in get.stderr) == (2, True)
 
 
+def test_a_wsdl_for_http_with_several_ports(url: str, connection: Connection, tmp_path: Path) -> None:
+    """With --uri its first SOAP port is called; without, the error says what to give."""
+    path = tmp_path / "bank.wsdl"
+    path.write_text(BANK.format(bindings="".join(BINDING.format(each, TRANSPORTS["Http"]) for each in TRANSPORTS)))
+    service = soapjms.Service()
+    service.operation("{urn:bank}pay")(lambda request: soapjms.envelope(etree.fromstring(PAID)))
+    with soapjms.Dispatcher(connection, "jms:queue:bank", service):
+        done = run("call", "--connection", url, path, "pay", "pay=7", "--uri", "jms:queue:bank")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "paid\n", "")
+    for words in ([], ["pay", "pay=7"]):
+        refused = run("call", "--connection", url, path, *words)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert "the port 'Jms' is not SOAP over JMS; give its address with --uri jms:…" in refused.stderr
+
+
 def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) -> None:
     """What was seen and what would be accepted, in one line, before anything is sent."""
     (tmp_path / "list.json").write_text("[1]")

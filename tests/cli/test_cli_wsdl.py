@@ -94,7 +94,7 @@ def test_transports_known_in_the_field(tmp_path: Path, version: str, transport: 
     refused = run("explain", path)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert text in refused.stderr
-    assert "choose one of: none; " in refused.stderr
+    assert "choose one of" not in refused.stderr
     assert text in run("explain", path, "--port", "Ledger").stderr
 
 
@@ -108,9 +108,7 @@ def test_only_soap_jms_ports_are_offered(tmp_path: Path) -> None:
         refused = run("explain", path, *arguments).stderr
         assert refused.endswith(f"; choose one of: LedgerService/Ledger, LedgerService/Second{option}\n")
     path = written(tmp_path, wsdl11(transport="urn:other", address="http://example/"))
-    assert run("explain", path).stderr.endswith(
-        "no port with a SOAP/JMS transport; choose one of: none; `soapjms wsdl add-port` adds one\n"
-    )
+    assert run("explain", path).stderr.endswith("no port with a SOAP/JMS transport; `soapjms wsdl add-port` adds one\n")
 
 
 @pytest.mark.parametrize("command", ["inspect", "lint"])

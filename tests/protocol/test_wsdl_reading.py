@@ -383,7 +383,7 @@ def test_choosing_a_port(version: str) -> None:
 
 def test_a_wsdl_without_services() -> None:
     """There is nothing to choose."""
-    with pytest.raises(UsageError, match="choose one of: none"):
+    with pytest.raises(UsageError, match="no port 'x'; `soapjms wsdl add-port` adds one"):
         described('<definitions xmlns="http://schemas.xmlsoap.org/wsdl/"/>').port("x")
 
 

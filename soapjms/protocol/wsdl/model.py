@@ -331,15 +331,15 @@ class Description:
         if len(found) == 1:
             return found[0]
         how = f" ({option})" if name is None and len(found) > 1 else ""
-        raise UsageError(
-            f"{'more than one' if found else 'no'} {what}; choose one of: {self._choice(found or self.ports)}{how}"
-        )
+        raise UsageError(f"{'more than one' if found else 'no'} {what}; {self._choice(found or self.ports)}{how}")
 
     def _choice(self, ports: Iterable[Port]) -> str:
-        """List the ports that can be chosen, without those of other transports; or say why there are none."""
+        """Say which ports can be chosen, without those of other transports; or why there are none."""
         offered = ", ".join(f"{each.service.name}/{each.name}" for each in ports if each.profile is not None)
-        reasons = (f"none; {reason}" for each in ports if (reason := each.foreign_transport()))
-        return offered or next(reasons, "none; `soapjms wsdl add-port` adds one")
+        if offered:
+            return f"choose one of: {offered}"
+        reasons = (str(reason) for each in ports if (reason := each.foreign_transport()))
+        return next(reasons, "`soapjms wsdl add-port` adds one")
 
 
 def read_uri(uri: str | JmsUri | Port, environment: Mapping[str, Value]) -> tuple[JmsUri, Effective]:
