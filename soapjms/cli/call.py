@@ -151,7 +151,7 @@ def _typed(words: tuple[str, ...], read_from: Any, save: Path | None, **options:
         return 0
 
     def typed_members(response: Answered, saved: Sequence[SavedPart]) -> dict[str, Any]:
-        return {"result": typed_call.plain_value(outcome.result), **members(response, saved)}
+        return {"result": outcome.result, **members(response, saved)}
 
     def show_typed(response: Answered, saved: Sequence[SavedPart]) -> None:
         typed_call.show_result(outcome.result)

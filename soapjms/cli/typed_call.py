@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import click
 import zeep
 import zeep.exceptions
-from zeep.helpers import serialize_object
 from zeep.wsdl.attachments import MessagePack
 
 from brokers.message import MessageType
@@ -33,7 +31,7 @@ from soapjms.zeep.client import JmsTransport, read_document
 from soapjms.zeep.clients import OutgoingRequest
 from soapjms.zeep.errors import JmsFaultError
 from soapjms.zeep.loader import DocumentLoader
-from soapjms.zeep.words import arguments_of, read_json, read_words
+from soapjms.zeep.words import arguments_of, plain_result, read_json, read_words
 
 
 class KeepingTransport(JmsTransport):
@@ -73,7 +71,7 @@ class TypedOutcome:
 
     Attributes:
         response: the response; None for a one-way message.
-        result: zeep's result; None for a fault.
+        result: the result in JSON's types, see `soapjms.zeep.words.plain_result`; None for a fault.
     """
 
     response: Response | None
@@ -211,7 +209,8 @@ def perform(
             except zeep.exceptions.ValidationError as error:
                 takes = _takes(planned.binding.get(planned.operation))
                 raise UsageError(f"{planned.operation}: {error}; it takes: {takes}") from error
-            return TypedOutcome(transport.response, result.root if isinstance(result, MessagePack) else result)
+            value = result.root if isinstance(result, MessagePack) else result
+            return TypedOutcome(transport.response, plain_result(planned.binding.get(planned.operation), value))
 
 
 def _service(client: ZeepClient, planned: PlannedCall, uri: str | None) -> Any:
@@ -220,19 +219,9 @@ def _service(client: ZeepClient, planned: PlannedCall, uri: str | None) -> Any:
     return client.bind(planned.port.service.name, planned.port.name)
 
 
-def show_result(result: Any) -> None:
+def show_result(plain: Any) -> None:
     """Print a result: a string as it is, anything else as JSON."""
-    plain = plain_value(result)
     if isinstance(plain, str):
         click.echo(visible(plain))
     elif plain is not None:
         click.echo(visible_json(json.dumps(plain, indent=2, ensure_ascii=False)))
-
-
-def plain_value(result: Any) -> Any:
-    """Return a result in JSON's types: times, and numbers that JSON would change, as text, octets in base64."""
-    return json.loads(json.dumps(serialize_object(result, dict), default=_text))
-
-
-def _text(value: Any) -> str:
-    return b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)

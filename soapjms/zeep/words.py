@@ -1,4 +1,5 @@
-"""Turns operation arguments as people type them, `item.article=A1 item.pieces=2`, into values of the WSDL's types.
+"""Turns operation arguments as people type them, `item.article=A1 item.pieces=2`, into values of the WSDL's types, and
+results into JSON's types.
 
 It serves the command line, and any program that has texts instead of the values that a call needs.
 """
@@ -7,19 +8,23 @@ from __future__ import annotations
 
 import json
 import mimetypes
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from zeep.xsd import AnySimpleType, ComplexType
+from zeep.xsd import AnySimpleType, ComplexType, CompoundValue
+from zeep.xsd.elements.indicators import Indicator
 from zeep.xsd.types.builtins import Base64Binary, Boolean
+from zeep.xsd.types.collection import ListType
 
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.simple_types import items_of
+from soapjms.protocol.simple_types import items_of, text_of
 from soapjms.zeep.particles import CONTENT, has_content, member_names
-from soapjms.zeep.simple_types import LISTS, has_form_of, name_of
+from soapjms.zeep.simple_types import LISTS, has_form_of, name_of, written
 
 FORMS: Final = "NAME=VALUE, NAME:=JSON or NAME=@FILE; NAME is a path such as item.article or item.1.article"
 BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "1": True, "false": False, "0": False}
@@ -205,3 +210,46 @@ def _simple(type_: Any, text: str, path: str) -> Any:
     if isinstance(type_, Base64Binary):
         return type_.pythonvalue("".join(items_of(text)))
     return type_.pythonvalue(text)
+
+
+# Results
+
+
+def plain_result(operation: Any, result: Any) -> Any:
+    """Return the result of a call through zeep in JSON's types, so that `arguments_of` takes its values again.
+
+    Texts, integers, booleans and finite floating-point numbers stay as they are; other values become the texts that
+    they have in XML, such as `2026-01-01T12:30:00Z`, and decimal numbers too, as JSON would change them.
+
+    Args:
+        operation: an operation of a binding in zeep.
+        result: what zeep returned, which is the value within for an element that has a single one.
+    """
+    member: Any = None if operation.output is None else operation.output.body
+    for _ in range(2):  # as far as zeep looks for a single value
+        if isinstance(getattr(member, "type", None), ComplexType) and len(member.type.elements) == 1:
+            member = member.type.elements[0][1]
+    return _plain(result, member)
+
+
+def _plain(value: Any, member: Any) -> Any:
+    """Return the value of an element, attribute or group of a type; None for one that is unknown."""
+    if isinstance(value, CompoundValue):
+        known = dict((*value._xsd_type.elements, *value._xsd_type.attributes))
+        return {name: _plain(each, known.get(name)) for name, each in value.__values__.items()}
+    if isinstance(value, dict):
+        known = dict(member.elements) if isinstance(member, Indicator) else {}
+        return {name: _plain(each, known.get(name)) for name, each in value.items()}
+    if isinstance(value, list) and not isinstance(getattr(member, "type", None), ListType):
+        return [_plain(each, member) for each in value]
+    return _plain_simple(value, getattr(member, "type", None))
+
+
+def _plain_simple(value: Any, type_: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain_simple(each, getattr(type_, "item_type", type_)) for each in value]
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)):
+        return value
+    if isinstance(type_, AnySimpleType):
+        return written(value, type_)
+    return b64encode(value).decode("ascii") if isinstance(value, bytes) else text_of(value) or str(value)

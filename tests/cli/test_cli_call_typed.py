@@ -287,6 +287,19 @@ def test_a_wsdl_for_http_with_several_ports(url: str, connection: Connection, tm
         assert "the port 'Jms' is not SOAP over JMS; give its address with --uri jms:…" in refused.stderr
 
 
+def test_a_time_is_printed_as_it_is_given(url: str, connection: Connection, tmp_path: Path) -> None:
+    """It has the form of XML Schema, in JSON too."""
+    path = tmp_path / "bank.wsdl"
+    text = BANK.format(bindings="".join(BINDING.format(*each) for each in TRANSPORTS.items()))
+    path.write_text(text.replace('name="payResponse" type="string"', 'name="payResponse" type="dateTime"'))
+    service = soapjms.Service()
+    answer = PAID.replace(">paid<", ">2026-01-01T12:30:00Z<")
+    service.operation("{urn:bank}pay")(lambda request: soapjms.envelope(etree.fromstring(answer)))
+    with soapjms.Dispatcher(connection, "jms:queue:bank", service):
+        assert run("call", "--connection", url, path, "pay", "pay=7").stdout == "2026-01-01T12:30:00Z\n"
+        assert said("call", "--connection", url, path, "pay", "pay=7")["result"] == "2026-01-01T12:30:00Z"
+
+
 def test_bad_input_is_one_clear_message(url: str, wsdl: Path, tmp_path: Path) -> None:
     """What was seen and what would be accepted, in one line, before anything is sent."""
     (tmp_path / "list.json").write_text("[1]")
