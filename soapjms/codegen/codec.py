@@ -160,17 +160,19 @@ def _check_stated_types(root: etree._Element) -> None:
             raise ValueError(f"{etree.QName(each).localname} must be of type {kind.code}, got {text}")
 
 
-def _without_value(value: Any, context: XmlContext) -> Iterator[str]:
-    """Yield the fields that were read as an empty text although their type has no such value."""
+def _flaws(value: Any, context: XmlContext) -> Iterator[str]:
+    """Yield what is wrong: an empty text where the type has no such value, and required choices without elements."""
     meta = context.build(type(value))
     for var in meta.get_all_vars():
         found = getattr(value, var.name)
+        if var.is_elements and found == [] and type(value).__dataclass_fields__[var.name].metadata.get("min_occurs"):
+            yield f"{meta.clazz.__qualname__} lacks {var.name}"
         for each in found if is_array(found) else [found]:
             if isinstance(each, str):
                 if not each and not _holds_text(var):
-                    yield f"{meta.clazz.__qualname__}.{var.name}"
+                    yield f"{meta.clazz.__qualname__}.{var.name} must have a value, got ''"
             elif not isinstance(each, _ATOMS) and context.is_binding_model(type(each)):
-                yield from _without_value(each, context)
+                yield from _flaws(each, context)
 
 
 _ATOMS: Final = (int, float, Decimal, bytes, type(None))
@@ -273,8 +275,8 @@ def from_element(element: etree._Element, kind: type[T]) -> T:
         raise ValueError(_said(error)) from error
     if not isinstance(found, kind):  # by xsi:type
         raise ValueError(f"it must be {with_article(kind)}, got {type(found).__name__}")
-    if (field := next(_without_value(found, context), None)) is not None:
-        raise ValueError(f"{field} must have a value, got ''")
+    if (flaw := next(_flaws(found, context), None)) is not None:
+        raise ValueError(flaw)
     return found
 
 

@@ -33,6 +33,8 @@ try:
         StructureStyle,
     )
     from xsdata.models.xsd import Schema
+
+    from soapjms.codegen.choices import analyzed, has_empty_groups
 except ImportError as _error:
     raise ImportError(f"code is generated with xsdata ({_error}): pip install 'soapjms[codegen]'") from _error
 
@@ -79,13 +81,15 @@ def dataclass_source(schemas: Iterable[tuple[etree._Element, str]], name: str) -
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of xsdata, about its own options
+            has_empty = False
             for number, (schema, namespace) in enumerate(schemas):
+                has_empty |= has_empty_groups(schema)
                 _refuse_redefinitions(schema, name)
                 parser = SchemaParser(location=f"schema:{number}", target_namespace=namespace or None)
                 read = parser.from_bytes(etree.tostring(schema), Schema)
                 read.imports.clear()  # of xsdata's own copies of common schemas
                 transformer.convert_schema(read)
-            return _written(transformer, name)
+            return _written(transformer, name, any_is_required=not has_empty)
     except (InvalidWsdlError, MemoryError):
         raise
     except RecursionError as error:
@@ -114,8 +118,8 @@ def _refuse_redefinitions(schema: etree._Element, name: str) -> None:
         raise InvalidWsdlError(f"{name}: xs:{what} is not supported; write the definitions as they are meant to be")
 
 
-def _written(transformer: ResourceTransformer, name: str) -> DataclassSource:
-    classes = transformer.analyze_classes(transformer.classes)
+def _written(transformer: ResourceTransformer, name: str, *, any_is_required: bool) -> DataclassSource:
+    classes = analyzed(transformer.classes, transformer.config, any_is_required=any_is_required)
     if not classes:
         return DataclassSource("", {}, frozenset())
     generator = DataclassGenerator(transformer.config)

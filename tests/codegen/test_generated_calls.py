@@ -167,6 +167,7 @@ def test_requests_that_do_not_fit(bank: ModuleType, connection: Connection) -> N
             ({"amount": "much"}, "much"),
             ({"currency": None}, "Transfer lacks 'currency'"),
             ({"to": "DE1"}, "Account2 lacks 'iban' and 'owner'"),
+            ({"on_or_at": None}, "Transfer lacks 'on_or_at'"),
         ):
             request = transfer(bank)
             for name, value in change.items():
