@@ -23,6 +23,7 @@ from brokers.threads.futures import Completion
 from brokers.threads.thread import Pool
 from soapjms.client.call import CallContent, Expiry, OutgoingCall, Response, checked_call, checked_response
 from soapjms.client.client import CANCELLED, CLOSED, CLOSED_MEANWHILE, DEFAULT_TIMEOUT, Client, ClientArguments
+from soapjms.client.replies import DESTINATION_GRACE_SECONDS
 from soapjms.event_loop import elsewhere, result_of, running_loop
 from soapjms.middleware import around_async, middleware_given
 from soapjms.ping import DEFAULT_TIMEOUT as PING_TIMEOUT
@@ -46,8 +47,10 @@ DEFAULT_MAX_CALLS: Final = 100
 MIN_TIME_SHARE: Final = 0.01
 """The part of its time that a call must have left when its turn comes; else nothing is sent, as nobody could answer."""
 
-GIVE_UP_SECONDS: Final = 0.5
-"""Extra seconds to wait for a sender that should have given up at its timeout."""
+GIVE_UP_SECONDS: Final = DESTINATION_GRACE_SECONDS + 0.5
+"""Extra seconds to wait for a thread that should have given up: it knows what became of the message."""
+
+NO_TURN: Final = "earlier messages took all the time"
 
 AsyncMiddleware: TypeAlias = Callable[[OutgoingCall, Callable[[OutgoingCall], Awaitable[Any]]], Awaitable[Any]]
 
@@ -90,7 +93,7 @@ class AsyncSender:
             call, send = client.begin(content)
             if send is not None:
                 try:
-                    await self._elsewhere(send, call.due, content.seconds)
+                    await self._elsewhere(content, send, call.due, call.retry)
                 except BaseException as error:
                     if not isinstance(error, asyncio.CancelledError):
                         call.tell(error)  # first, or observers would hear of a cancelled call
@@ -118,7 +121,7 @@ class AsyncSender:
             client.post(left, lambda: CANCELLED if is_over else "", begun)
 
         try:
-            await self._elsewhere(post, until, content.seconds)
+            await self._elsewhere(content, post, until, partial(_earlier_retry, content))
         finally:
             is_over = True
             if sent is not None:
@@ -134,11 +137,9 @@ class AsyncSender:
         """
         self._check_open()
         try:
-            promised = self._pool.submit(partial(client.ping, timeout))
-        except RuntimeError as error:
-            self._check_open()  # it was closed meanwhile, on another thread
+            return await elsewhere(partial(client.ping, timeout))
+        except (RuntimeError, MemoryError) as error:  # there is no thread
             raise PingFailedError(f"no message could be sent through the broker: {error}") from error
-        return await result_of(promised)
 
     def close(self) -> None:
         """Send nothing more; what waits for its turn fails. Thread-safe and idempotent."""
@@ -170,44 +171,64 @@ class AsyncSender:
             async with asyncio.timeout(content.seconds):
                 await turns.acquire()
         except TimeoutError:
-            raise _unsent(CallTimeoutError, "earlier messages took all the time") from None
+            raise _unsent(content, CallTimeoutError, NO_TURN) from None
         if self._closed:
             turns.release()
-            raise _unsent(CallFailedError, CLOSED_MEANWHILE)
+            raise _unsent(content, CallFailedError, CLOSED_MEANWHILE)
         if (seconds := until - monotonic()) < content.seconds * MIN_TIME_SHARE:
             turns.release()
-            raise _unsent(CallTimeoutError, "earlier messages took nearly all the time")
+            raise _unsent(content, CallTimeoutError, "earlier messages took nearly all the time")
         return content._replace(seconds=seconds)
 
-    async def _elsewhere(self, send: Callable[[], None], due: float, seconds: float) -> None:
-        """Send on another thread, until `due` by the monotonic clock, which is `seconds` after the beginning."""
-        try:
-            async with asyncio.timeout(due - monotonic() + GIVE_UP_SECONDS) as limit:
-                await result_of(self._submit(partial(self._in_time, send, due)))
-        except TimeoutError as error:
-            if isinstance(error, CallFailedError) or not limit.expired():
-                raise
-            raise CallTimeoutError(
-                f"the broker confirmed nothing within {seconds:g} s; whether it has the message is not known",
-                FailureReason.RECEPTION_FAILURE,
-            ) from None
+    async def _elsewhere(
+        self, content: CallContent, send: Callable[[], None], due: float, retry: Callable[[], object]
+    ) -> None:
+        """Send on another thread.
 
-    def _submit(self, send: Callable[[], None]) -> Future[None]:
+        Args:
+            content: what is sent; its seconds end at `due`.
+            send: sends, and gives up by itself soon after `due`.
+            due: the deadline, by the monotonic clock; what no thread has begun by then is not sent.
+            retry: returns the `retry` of the error if the thread does not give up.
+        """
+        sending = self._submit(content, partial(self._in_time, content, send, due))
+        for end in (due, due + GIVE_UP_SECONDS):
+            try:
+                async with asyncio.timeout(end - monotonic()) as limit:
+                    return await result_of(sending)
+            except TimeoutError as error:
+                if isinstance(error, CallFailedError) or not limit.expired():
+                    raise
+                if sending.cancel():
+                    raise _unsent(content, CallTimeoutError, NO_TURN) from None
+        raise CallTimeoutError(
+            f"the broker confirmed nothing within {content.seconds:g} s; whether it has the message is not known",
+            FailureReason.RECEPTION_FAILURE,
+            retry=retry(),
+        )
+
+    def _submit(self, content: CallContent, send: Callable[[], None]) -> Future[None]:
         try:
             return self._pool.submit(send)
         except RuntimeError as error:
-            raise _unsent(CallFailedError, CLOSED_MEANWHILE if self._closed else f"{error}") from error
+            raise _unsent(content, CallFailedError, CLOSED_MEANWHILE if self._closed else f"{error}") from error
 
-    def _in_time(self, send: Callable[[], None], due: float) -> None:
+    def _in_time(self, content: CallContent, send: Callable[[], None], due: float) -> None:
         if self._closed:
-            raise _unsent(CallFailedError, CLOSED_MEANWHILE)
+            raise _unsent(content, CallFailedError, CLOSED_MEANWHILE)
         if due <= monotonic():
-            raise _unsent(CallTimeoutError, "earlier messages took all the time")
+            raise _unsent(content, CallTimeoutError, NO_TURN)
         send()
 
 
-def _unsent(kind: type[CallFailedError], why: str) -> CallFailedError:
-    return kind(f"nothing was sent: {why}", FailureReason.TRANSMISSION_FAILURE, SendOutcome.NOT_SENT)
+def _unsent(content: CallContent, kind: type[CallFailedError], why: str) -> CallFailedError:
+    reason, outcome = FailureReason.TRANSMISSION_FAILURE, SendOutcome.NOT_SENT
+    return kind(f"nothing was sent: {why}", reason, outcome, _earlier_retry(content))
+
+
+def _earlier_retry(content: CallContent) -> object:
+    """Return the `retry` of the try before, which may have reached the service; None for a first try."""
+    return getattr(content.retry_of, "retry", None)
 
 
 class AsyncClientArguments(ClientArguments, total=False):

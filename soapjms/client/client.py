@@ -805,7 +805,7 @@ class Client:
         correlation_id = call.key if request is None else request.correlation_id
         trace = CallTrace(str(self._destination), correlation_id, waited, call.is_confirmed, is_lost)
         assert event is not None, "the exchange was over before"
-        return kind(event.text, event.reason, outcome, call.identity.retry(call.node, call.message_id), trace)
+        return kind(event.text, event.reason, outcome, call.retry(), trace)
 
     def _expire(self, call: PendingCall) -> None:
         """End a call whose time is over by the monotonic clock of `due`, even if the wall clock was changed."""

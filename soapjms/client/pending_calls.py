@@ -24,7 +24,7 @@ from soapjms import events
 from soapjms.capture.recorder import OutgoingRecord
 from soapjms.client.call import Response
 from soapjms.client.replies import Replies
-from soapjms.client.retry import Identity
+from soapjms.client.retry import Identity, Retry
 from soapjms.observing import Observed, Outcome
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError
 from soapjms.protocol.requesting import RequestingNode
@@ -89,6 +89,10 @@ class PendingCall(Completion[Response]):
         self.due = due
         self.identity = identity
         self.message_id = message_id
+
+    def retry(self) -> Retry | None:
+        """Return what sending the request again needs; None if its message was never made."""
+        return self.identity.retry(self.node, self.message_id)
 
     def cancel(self) -> bool:
         """Cancel the call, unless it has ended; return whether it is cancelled.

@@ -49,6 +49,7 @@ from soapjms import (
     UsageError,
     connect_async,
 )
+from soapjms.client import async_client
 from soapjms.observing import Begun, Ended, Observation, Observer
 
 
@@ -361,9 +362,93 @@ class TestLoop:
 
         asyncio.run(calls())
 
+    def test_no_thread_is_free(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What no thread begins to send in its time ends then and was not sent; a ping does not wait for the others."""
+        monkeypatch.setattr(async_client, "MAX_SENDING_THREADS", 1)
+        monkeypatch.setattr(async_client, "GIVE_UP_SECONDS", 2 * PATIENCE)
+
+        async def calls() -> None:
+            lost = Lost(connection)
+            lost.lose()
+            async with AsyncClient(lost, URI, timeout=PATIENCE) as client, asyncio.timeout(PATIENCE / 2):
+                first = asyncio.ensure_future(client.call(envelope()))
+                await until(lambda: lost.waiting)
+                for late in (client.call, client.send):
+                    with pytest.raises(CallTimeoutError, match="nothing was sent: earlier messages took all") as caught:
+                        await late(envelope(), timeout=0.05)
+                    assert caught.value.is_known
+                    with pytest.raises(CallTimeoutError, match="nothing was sent"):
+                        await late(envelope(), timeout=0.05, retry_of=caught.value)
+                with pytest.raises(PingFailedError, match="it was lost"):
+                    await client.ping(timeout=0.05)
+                first.cancel()
+
+        asyncio.run(calls())
+
+    def test_no_destination_for_the_reply(self, connection: Connection) -> None:
+        """A first call whose reply destination the broker does not make was not sent, as with the plain client."""
+        go_on = Event()
+
+        class Silent(Wrapped):
+            def _consume(self, options: Any, on_delivery: Any) -> Any:
+                assert go_on.wait(PATIENCE)
+                return super()._consume(options, on_delivery)
+
+        async def calls() -> None:
+            async with AsyncClient(Silent(connection), URI) as client:
+                with pytest.raises(CallFailedError, match="did not create a reply destination in time") as caught:
+                    await client.call(envelope(), timeout=0.05)
+                assert caught.value.is_known
+                go_on.set()
+
+        asyncio.run(calls())
+
+    @pytest.mark.parametrize("kind", ["call", "send"])
+    def test_a_thread_that_does_not_give_up(
+        self, connection: Connection, kind: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The loop does, some time later: whether the message was sent is not known, and a call can be sent again."""
+        monkeypatch.setattr(async_client, "GIVE_UP_SECONDS", 0.05)
+        go_on = Event()
+
+        class Slow(Wrapped):
+            def send(self, *arguments: Any, **options: Any) -> Any:
+                assert go_on.wait(PATIENCE)
+                return self.inner.send(*arguments, **options)
+
+        async def calls() -> None:
+            async with AsyncClient(Slow(connection), URI) as client:
+                with pytest.raises(CallTimeoutError, match=r"the broker confirmed nothing within 0\.5 s") as caught:
+                    await getattr(client, kind)(envelope(), timeout=0.5)
+                assert not caught.value.is_known
+                go_on.set()
+                if kind == "call":
+                    again = client.call(envelope(), timeout=PATIENCE, retry_of=caught.value)
+                    assert text_of(await again) == "Hello World"
+
+        with Dispatcher(connection, URI, greeter()):
+            asyncio.run(calls())
+
+    @pytest.mark.parametrize("kind", ["call", "send"])
+    def test_a_retry_that_is_not_sent(self, connection: Connection, kind: str) -> None:
+        """Its error still tells which request it was: the first try may have reached the service."""
+
+        async def calls() -> None:
+            async with AsyncClient(connection, URI, max_calls=1) as client:
+                with pytest.raises(CallTimeoutError) as first:
+                    await client.call(envelope(), timeout=0.05)
+                other = asyncio.ensure_future(client.call(envelope(), timeout=PATIENCE))
+                await until(lambda: client.under_way)
+                with pytest.raises(CallTimeoutError, match="nothing was sent") as second:
+                    await getattr(client, kind)(envelope(), timeout=0.05, retry_of=first.value)
+                assert second.value.retry is first.value.retry is not None
+                other.cancel()
+
+        asyncio.run(calls())
+
     def test_a_turn_that_comes_too_late(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nor is a call sent that has too little of its time left to be answered."""
-        monkeypatch.setattr("soapjms.client.async_client.MIN_TIME_SHARE", 0.9)
+        monkeypatch.setattr(async_client, "MIN_TIME_SHARE", 0.9)
 
         async def calls() -> list[Any]:
             async with AsyncClient(connection, URI, max_calls=1) as client:
