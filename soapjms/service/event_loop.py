@@ -6,8 +6,10 @@ This module is imported when it is needed, as asyncio is slow to import.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import weakref
 from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import CancelledError as FutureCancelledError
 from threading import current_thread
 from time import monotonic, sleep
 from typing import Any, Final
@@ -25,6 +27,9 @@ CLOSE_SECONDS: Final = 330.0
 CLOSE_POLL_SECONDS: Final = 0.01
 """Poll interval, in seconds, for a loop that may be closed soon."""
 
+LOOP_POLL_SECONDS: Final = 1.0
+"""Poll interval, in seconds, for a loop that was closed while it had something to run."""
+
 JOIN_SECONDS: Final = 2.0
 """Seconds to wait for the thread to end."""
 
@@ -34,7 +39,7 @@ class LoopTasks:
 
     Args:
         loop: the loop, which runs on a thread.
-        on_end: called once the loop was closed without `cancel`, and awaitables came or were cancelled for that; None
+        on_end: called once the loop was closed without `cancel`, and that ended an awaitable, under way or new; None
             for a loop that is never closed while it is used.
     """
 
@@ -61,24 +66,25 @@ class LoopTasks:
                 raise RuntimeError
             running = asyncio.run_coroutine_threadsafe(outcome, self._loop)
         except RuntimeError:  # the loop is closed
-            outcome.close()
-            if asyncio.iscoroutine(awaitable):
-                awaitable.close()
-            self._note_end()
-            raise asyncio.CancelledError from None
-        result, error, may_be_ended = running.result()
-        if may_be_ended and self._is_ended():
-            self._note_end()
+            raise self._ended(outcome, awaitable) from None
+        while True:
+            try:
+                result, error = running.result(LOOP_POLL_SECONDS)
+                break
+            except TimeoutError:
+                if self._loop.is_closed() and not running.done():
+                    raise self._ended(outcome, awaitable) from None
+            except FutureCancelledError:
+                raise self._ended(outcome, awaitable, is_closed=self._is_ended()) from None
         if error is not None:
             raise error
         return result
 
-    async def _outcome(
-        self, awaitable: Awaitable[Any], seconds: float | None
-    ) -> tuple[Any, BaseException | None, bool]:
-        """Return the result or the error, and whether the loop may be ending: `asyncio.run` cancels every task then.
+    async def _outcome(self, awaitable: Awaitable[Any], seconds: float | None) -> tuple[Any, BaseException | None]:
+        """Return the result or the error. A SystemExit raised by a task would end the loop for all others.
 
-        A SystemExit raised by a task would end the loop for all others.
+        Raises:
+            CancelledError: the loop may be ending: `asyncio.run` cancels every task then.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -86,12 +92,14 @@ class LoopTasks:
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await awaitable, None, False
+                return await awaitable, None
         except BaseException as error:
             if limit.expired() and isinstance(error, TimeoutError):
-                return None, RequestExpiredError("its request has expired"), False
-            may_be_ended = self._on_end is not None and all(each.cancelling() for each in asyncio.all_tasks())
-            return None, error, may_be_ended
+                return None, RequestExpiredError("its request has expired")
+            is_cancelled = self._on_end is not None and isinstance(error, asyncio.CancelledError)
+            if is_cancelled and all(each.cancelling() for each in asyncio.all_tasks()):
+                raise
+            return None, error
         finally:
             self._tasks.discard(task)
 
@@ -103,16 +111,24 @@ class LoopTasks:
     def _is_ended(self) -> bool:
         """Say whether the loop is closed now that all its tasks were cancelled; that may take minutes."""
         until = monotonic() + CLOSE_SECONDS
-        while not self._is_closed and monotonic() < until:
+        while self._on_end is not None and not self._is_closed and monotonic() < until:
             if self._loop.is_closed():
                 return True
             sleep(CLOSE_POLL_SECONDS)
         return False
 
-    def _note_end(self) -> None:
-        was_closed, self._is_closed = self._is_closed, True
-        if self._on_end is not None and not was_closed:
-            self._on_end()
+    def _ended(
+        self, outcome: Awaitable[Any], awaitable: Awaitable[Any], *, is_closed: bool = True
+    ) -> asyncio.CancelledError:
+        """Close what has not begun, note whether the loop is closed, and make the error for what it does not finish."""
+        for each in (outcome, awaitable):
+            if inspect.iscoroutine(each) and inspect.getcoroutinestate(each) == inspect.CORO_CREATED:
+                each.close()
+        if is_closed and not self._is_closed:
+            self._is_closed = True
+            if self._on_end is not None:
+                self._on_end()
+        return asyncio.CancelledError()
 
     def was_cancelled(self, error: BaseException | None) -> bool:
         """Say whether an error is that of an awaitable that `cancel`, or the end of the loop, ended."""

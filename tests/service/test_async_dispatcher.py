@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Event
@@ -50,6 +51,47 @@ def sleeper(first: float = PATIENCE) -> tuple[Service, list[int]]:
         return answer(request)
 
     return service, runs
+
+
+class NotingLoop(asyncio.SelectorEventLoop):
+    """A loop that tells when another thread has given it something to do while it did not run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = Event()
+
+    def call_soon_threadsafe(self, *arguments: Any, **options: Any) -> Any:
+        is_running = self.is_running()
+        handle = super().call_soon_threadsafe(*arguments, **options)
+        if not is_running:
+            self.is_asked.set()
+        return handle
+
+
+def close_under_way(loop: asyncio.AbstractEventLoop, runs: list[int]) -> None:
+    """Close a loop once a function has begun."""
+
+    async def begun() -> None:
+        while not runs:
+            await asyncio.sleep(0)
+
+    loop.run_until_complete(begun())
+    loop.close()
+
+
+def close_before_its_turn(loop: asyncio.AbstractEventLoop, runs: list[int]) -> None:
+    """Close a loop that has not looked at a request yet."""
+    loop.close()
+
+
+def close_before_its_first_step(loop: asyncio.AbstractEventLoop, runs: list[int]) -> None:
+    """Close a loop, as `asyncio.run` does, in the turn after which a function would begin."""
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    (task,) = asyncio.all_tasks(loop)
+    task.cancel()
+    loop.run_until_complete(asyncio.wait([task]))
+    loop.close()
 
 
 class TestServing(OnEachBroker):
@@ -253,6 +295,62 @@ class TestFunctions(Peers):
             with Dispatcher(connection, URI, service):
                 assert text_of(future.result(PATIENCE)) == "Hello Ann"
         assert len(runs) == 2
+
+    def test_loop_ends_while_a_request_comes(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So does one that gets a request while its loop, whose tasks are cancelled, waits for its executor."""
+        monkeypatch.setattr("soapjms.service.event_loop.LOOP_POLL_SECONDS", 0.02)
+        (service, runs), is_cancelled, futures = sleeper(), Event(), list[Any]()
+
+        async def until_cancelled() -> None:
+            try:
+                await asyncio.sleep(PATIENCE)
+            finally:
+                is_cancelled.set()
+
+        async def serve(client: Client) -> None:
+            def call() -> None:
+                assert is_cancelled.wait(PATIENCE)
+                futures.append(client.submit(envelope("Ann"), timeout=PATIENCE))
+                eventually(lambda: runs, "it is run")
+
+            await AsyncDispatcher(connection, URI, service, workers=1).start()
+            asyncio.get_running_loop().run_in_executor(None, call)
+            task = asyncio.create_task(until_cancelled())
+            await asyncio.sleep(0)
+            assert not task.done()
+
+        with Client(connection, URI) as client:
+            asyncio.run(serve(client))
+            with Dispatcher(connection, URI, service):
+                assert text_of(futures[0].result(PATIENCE)) == "Hello Ann"
+        assert len(runs) == 2
+
+    @pytest.mark.parametrize(
+        ("close", "most"), [(close_under_way, 2), (close_before_its_turn, 1), (close_before_its_first_step, 1)]
+    )
+    def test_loop_is_closed(
+        self,
+        connection: Connection,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        close: Callable[[asyncio.AbstractEventLoop, list[int]], None],
+        most: int,
+    ) -> None:
+        """So does one whose loop is closed without more ado, whatever has become of a request by then."""
+        monkeypatch.setattr("soapjms.service.event_loop.LOOP_POLL_SECONDS", 0.02)
+        service, runs = sleeper(PATIENCE if most > 1 else 0)
+        loop = NotingLoop()
+        dispatcher = AsyncDispatcher(connection, URI, service, workers=1)
+        loop.run_until_complete(dispatcher.start())
+        with Client(connection, URI) as client:
+            future = client.submit(envelope("Ann"), timeout=PATIENCE)
+            assert loop.is_asked.wait(PATIENCE)
+            close(loop, runs)
+            eventually(lambda: "dispatcher.without_loop" in events(caplog), "it is noticed")
+            with Dispatcher(connection, URI, service):
+                assert text_of(future.result(PATIENCE)) == "Hello Ann"
+            assert dispatcher.dispatcher.close(PATIENCE)
+        assert len(runs) == most
 
     def test_loop_has_ended(self, connection: Connection) -> None:
         """So does one whose loop has ended before a request comes."""
