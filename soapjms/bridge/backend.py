@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import starlette.responses
@@ -89,10 +90,16 @@ class PathService:
     limits: Limits
     max_body: int
 
-    def submit(self, asked: RequestHead, octets: bytes) -> Future[Response] | None:
+    def submit(self, asked: RequestHead, octets: bytes, until: float) -> Future[Response] | None:
         """Read a request and send it; return the future of its response, or None for a one-way message.
 
+        Args:
+            asked: the header fields of the request.
+            octets: its body.
+            until: the end of the call, by the monotonic clock.
+
         Raises:
+            TimeoutError: the time is over, and nothing was sent.
             HttpRefusalError: the request cannot be read or sent as it is, or the broker is not connected.
             CallFailedError: sending failed.
         """
@@ -100,11 +107,12 @@ class PathService:
         if self.connection.state is not ConnectionState.CONNECTED:
             text = "there is currently no connection to the broker; nothing was sent"
             raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
+        seconds = until - monotonic()
+        if seconds <= 0:
+            raise TimeoutError
+        send = self.client.send if self._is_one_way(envelope, action) else self.client.submit
         try:
-            if self._is_one_way(envelope, action):
-                self.client.send(envelope.root, soap_action=action, attachments=attachments)
-                return None
-            return self.client.submit(envelope.root, soap_action=action, attachments=attachments)
+            return send(envelope.root, soap_action=action, timeout=seconds, attachments=attachments)
         except UsageError as error:
             raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"{error}") from error
 

@@ -13,9 +13,11 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from http import HTTPStatus
+from time import monotonic
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 try:
@@ -48,14 +50,14 @@ from soapjms.protocol.wsdl import Port
 from soapjms.validation import at_least_one, connection_to
 
 CALL_THREADS: Final = 8
+"""Threads that send requests, and as many that write answers, which are not held up by a broker that takes none."""
+
 SINGLE: Final = ("content-type", "content-encoding", "soapaction")
 """Header fields of a request that it may have once."""
 
 _HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 _WHOLE_URL: Final = re.compile(r"https?://(?P<host>[^/]*)", re.IGNORECASE)
 _URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
-
-T = TypeVar("T")
 
 
 class HttpBridge:
@@ -114,7 +116,8 @@ class HttpBridge:
         self._calls = 0
         options |= {"properties": properties, "timeout": self._timeout, "limits": limits}
         with ExitStack() as stack:
-            self._executor = stack.enter_context(Pool(CALL_THREADS, "soapjms-bridge"))
+            self._senders = stack.enter_context(Pool(CALL_THREADS, "soapjms-bridge"))
+            self._writers = stack.enter_context(Pool(CALL_THREADS, "soapjms-bridge-answer"))
             self._served = {
                 _path(path): serve(stack, connection, each, profile, names, max_body, options)
                 for path, each in (behind if isinstance(behind, Mapping) else {"/": behind}).items()
@@ -239,18 +242,21 @@ class HttpBridge:
             raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
 
     async def _answered(self, request: Request, served: PathService, asked: RequestHead, octets: bytes) -> Response:
+        until = monotonic() + self._timeout
         try:
-            answer = await self._submitted(request, lambda: served.submit(asked, octets))
+            answer = await self._submitted(request, partial(served.submit, asked, octets, until), until)
         except CallFailedError as error:
             raise failed(error) from error
         if answer is None:
             return Response(status_code=HTTPStatus.ACCEPTED, headers=NO_STORE)
         accepts = request.headers.get("accept-encoding", "")
-        return await self._on_thread(lambda: written_answer(answer, accepts=accepts))
+        return await asyncio.wrap_future(self._writers.submit(written_answer, answer, accepts=accepts))
 
-    async def _submitted(self, request: Request, submit: Callable[[], Future[Answer] | None]) -> Answer | None:
+    async def _submitted(
+        self, request: Request, submit: Callable[[], Future[Answer] | None], until: float
+    ) -> Answer | None:
         """Call the service and return its response, or None for a one-way message; cancel if the client leaves."""
-        future = await self._started(self._executor.submit(submit))
+        future = await self._started(self._senders.submit(submit), until)
         if future is None:
             return None
         leaving, waiting = asyncio.create_task(_left(request)), asyncio.wrap_future(future)
@@ -265,15 +271,15 @@ class HttpBridge:
             waiting.cancel()
             future.cancel()
 
-    async def _started(self, submitting: Future[Future[Answer] | None]) -> Future[Answer] | None:
-        """Wait until a request is sent: a broker may block senders, and with them all threads.
+    async def _started(self, submitting: Future[Future[Answer] | None], until: float) -> Future[Answer] | None:
+        """Wait until a request is sent: a broker may block senders, and with them all threads that send.
 
         Raises:
             HttpRefusalError: sending took too long.
             CallFailedError: sending failed.
         """
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(until - monotonic()):
                 return await asyncio.wrap_future(submitting)
         except CallFailedError:  # one of its subclasses is a TimeoutError too
             raise
@@ -283,9 +289,6 @@ class HttpBridge:
                 raise
             text = f"the broker did not take the request within {self._timeout:g} s"
             raise HttpRefusalError(HTTPStatus.GATEWAY_TIMEOUT, text) from None
-
-    async def _on_thread(self, function: Callable[[], T]) -> T:
-        return await asyncio.wrap_future(self._executor.submit(function))
 
 
 def _forget(submitting: Future[Future[Answer] | None]) -> None:

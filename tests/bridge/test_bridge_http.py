@@ -7,6 +7,7 @@ import gzip
 import http.client
 import re
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 import requests
 import zeep
-from bridge_kit import TYPES, ask, bridged, multipart
+from bridge_kit import TYPES, ask, bridged, listening, multipart
 from calling_kit import (
     NS,
     PATIENCE,
@@ -43,6 +44,7 @@ import soapjms
 from brokers import Completion, Connection, Message, SendResult, Transaction, queue
 from brokers.embedded import Broker
 from soapjms import Dispatcher, SoapVersion, UsageError
+from soapjms.bridge import http as http_bridge
 from soapjms.bridge.backend import Behind
 from soapjms.bridge.http import HttpBridge
 from soapjms.bridge.listener import Listener
@@ -323,14 +325,16 @@ def test_no_answer_in_time(connection: Connection, version: SoapVersion) -> None
 
 
 class Held(Wrapped):
-    """A connection to a broker that takes nothing until it is told to."""
+    """A connection to a broker that takes nothing until it is told to. `timeouts` are those of what is sent."""
 
     def __init__(self, inner: Connection) -> None:
         super().__init__(inner)
         self.go_on = Event()
+        self.timeouts = list[float]()
 
     def send(self, message: Message, transaction: Transaction | None = None, **options: Any) -> Completion[SendResult]:
         """Wait."""
+        self.timeouts.append(options["timeout"])
         assert self.go_on.wait(PATIENCE)
         return super().send(message, transaction, **options)
 
@@ -378,6 +382,43 @@ class Slow:
         self.begun.put(None)
         assert self.go_on.wait(PATIENCE)
         return [answer_to(request, "at last")]
+
+
+def test_a_call_that_waits_for_a_thread(
+    connection: Connection, served: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait is a part of its time; it does not begin anew."""
+    monkeypatch.setattr(http_bridge, "CALL_THREADS", 1)
+    held = Held(connection)
+    with listening(held, URI) as (bridge, listener), ThreadPoolExecutor(2) as others:
+        told = [others.submit(ask, listener, envelope()) for _ in range(2)]
+        eventually(lambda: bridge.under_way == 2 and held.timeouts, "one waits for the other")
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() > began + 0.2, "a part of its time is over")
+        held.go_on.set()
+        assert [each.result(PATIENCE).status for each in told] == [200, 200]
+    assert held.timeouts[1] < PATIENCE - 0.1
+
+
+def test_an_answer_while_the_broker_takes_nothing(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for the threads that send."""
+    monkeypatch.setattr(http_bridge, "CALL_THREADS", 1)
+    slow, held = Slow(), Held(connection)
+    held.go_on.set()
+    with (
+        responder(connection, queue("greeter"), slow),
+        bridged(held, URI) as listener,
+        ThreadPoolExecutor(2) as others,
+    ):
+        first = others.submit(ask, listener, envelope())
+        slow.begun.get(timeout=PATIENCE)
+        held.go_on.clear()
+        second = others.submit(ask, listener, envelope())
+        eventually(lambda: len(held.timeouts) == 2, "it holds up the thread")
+        slow.go_on.set()
+        assert first.result(PATIENCE / 2).text("greetMeResponse") == "at last"
+        held.go_on.set()
+        assert second.result(PATIENCE).status == 200
 
 
 def test_too_many_calls(connection: Connection) -> None:
