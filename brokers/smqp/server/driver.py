@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -234,6 +235,7 @@ class Server:
         self._links: dict[str, PeerLink] = {}
         self._is_flushing = False
         self._alarm: asyncio.TimerHandle | None = None
+        self._lock = Lock()  # so that what is given to the loop comes before its closing
         self._is_closed = False
         self._thread.start()
 
@@ -287,7 +289,7 @@ class Server:
             raise UsageError(f"peer must be a server without a link, got {peer.context}, which has one")
         link = PeerLink(self.engine.core, self.call, peer)
         self._links[peer.context] = link
-        self.call(self._know_links).result()
+        self._wait(self._call(self._know_links))
         link.start()
 
     def _know_links(self) -> None:
@@ -304,12 +306,13 @@ class Server:
         Args:
             goodbye: the number of seconds to announce; None for no announcement.
         """
-        if self._is_closed:
-            return
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
         for link in self._links.values():
             link.close()
-        self._wait(self._close(goodbye))
-        self._is_closed = True
+        asyncio.run_coroutine_threadsafe(self._close(goodbye), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -371,10 +374,12 @@ class Server:
         return result
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if self._is_closed:
-            coroutine.close()
-            raise ClosedError("the server was closed")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        with self._lock:
+            if self._is_closed:
+                coroutine.close()
+                raise ClosedError("the server was closed")
+            running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return running.result()
 
     # On the loop
 

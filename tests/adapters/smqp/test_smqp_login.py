@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 import pytest
-from smqp_kit import Clock, Listener, Running, attribute, running
+from smqp_kit import PATIENCE, Clock, Listener, Running, attribute, running
 
+from brokers.errors import ClosedError
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode, SmqpStoreError
-from brokers.smqp.server import CLIENT_PORT, SERVER_PORT, Options, Right
+from brokers.smqp.server import CLIENT_PORT, SERVER_PORT, Options, Right, Server
 from brokers.smqp.server.accounts import Password
 from brokers.smqp.server.actions import CheckPassword, Write
 from brokers.smqp.server.database import Database
 from brokers.smqp.server.engine import SmqpEngine
+from brokers.threads.thread import future_of
 
 
 @pytest.fixture
@@ -39,6 +43,22 @@ def test_SM_003_SM_004_the_server_speaks_first(server: Running) -> None:
     late = server.raw()
     assert late.banner.startswith("SMQP/1.0 Not Available.")
     assert late.is_over()
+
+
+def test_a_server_that_is_administered_while_it_closes() -> None:
+    """The administrator is told so, at whatever moment it closes; no thread waits for it for ever."""
+
+    def administer(server: Server, begun: Event) -> None:
+        while True:
+            server.administer(lambda admin: begun.set())
+
+    for _ in range(20):
+        server, begun = Server(":memory:"), Event()
+        told = future_of(partial(administer, server, begun), "administrator")
+        assert begun.wait(PATIENCE)
+        server.close()
+        with pytest.raises(ClosedError, match="the server was closed"):
+            told.result(PATIENCE)
 
 
 def test_SM_006_one_reply_for_each_command(server: Running) -> None:
