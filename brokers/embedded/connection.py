@@ -8,6 +8,7 @@ completes is woken when that has no more to do. An `inline` consumer runs on the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -291,6 +292,11 @@ class EmbeddedTransaction(OwnedTransaction):
         self._on_end(self)
 
 
+def _too_late() -> bool:
+    """Give up an answer: it is sent too soon for that."""
+    return False
+
+
 class EmbeddedConnection(AdapterConnection):
     """A connection to an embedded broker, as returned by `Broker.connect` and `brokers.connect`. It is never lost."""
 
@@ -303,6 +309,7 @@ class EmbeddedConnection(AdapterConnection):
         self._crew = Crew(name)
         self._consumers: set[EmbeddedConsumer] = set()
         self._transactions: set[EmbeddedTransaction] = set()
+        self._answers: deque[tuple[Message, OnSent]] = deque()  # stamped, in this order
 
     @property
     def capabilities(self) -> Capabilities:
@@ -343,6 +350,26 @@ class EmbeddedConnection(AdapterConnection):
     ) -> Callable[[], bool]:
         """Send as `send` does, which never waits."""
         return super().begin_send(message, on_sent)
+
+    def begin_answer(self, delivery: Delivery, message: Message, on_sent: OnSent) -> Callable[[], object]:
+        """Send together with other answers of this thread's burst; see `after_arrivals`."""
+        if self._life.state is not ConnectionState.CONNECTED:
+            self._require_open()
+        self._answers.append((self._core.stamp(message), on_sent))
+        after_burst(self._send_answers)
+        return _too_late
+
+    def _send_answers(self) -> None:
+        """Send the answers that wait; another thread may do so at the same time."""
+        messages, listeners, waiting = list[Message](), list[OnSent](), self._answers
+        with suppress(IndexError):  # the other thread took the last one
+            while waiting:
+                stamped, on_sent = waiting.popleft()
+                messages.append(stamped)
+                listeners.append(on_sent)
+        errors = self._core.send_all(messages, self.place) if messages else ()
+        for stamped, on_sent, error in zip(messages, listeners, errors, strict=True):
+            on_sent(error, None if error is not None else stamped.message_id)
 
     def consumers(self, destination: Destination) -> int:
         """Return the number of consumers of a destination, those of other connections included."""
@@ -468,6 +495,7 @@ class EmbeddedConnection(AdapterConnection):
             consumer.stop()
         for consumer in consumers:
             consumer.join(until)
+        self._send_answers()
         with self._lock:
             self._life.become(ConnectionState.CLOSED, "the connection was closed")
             transactions = list(self._transactions)

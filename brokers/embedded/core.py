@@ -330,6 +330,19 @@ class EmbeddedCore:
                 raise
             self._nodes.put(route, self._numbers)
 
+    def send_all(self, stamped: Iterable[Message], sender: ConnectionPlace) -> list[Exception | None]:
+        """Route several messages like `send`, and return the error of each or None."""
+        errors = list[Exception | None]()
+        with self._lock:
+            for message in stamped:
+                try:
+                    self.send(message, sender)
+                except (SendFailedError, MemoryError) as error:
+                    errors.append(error)
+                else:
+                    errors.append(None)
+        return errors
+
     def depth(self, destination: Destination) -> int:
         """Return the number of unsettled messages of a destination, waiting or handed over, over all its outlets."""
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 
 import pytest
@@ -13,6 +14,7 @@ from embedded_kit import ORDERS, EmbeddedFixtures
 from brokers import Connection, Delivery, queue
 from brokers.embedded import Broker
 from brokers.embedded.connection import BURST_DELIVERIES, INLINE_DELIVERIES
+from brokers.errors import ClosedError, DestinationGoneError
 
 OTHERS = queue("others")
 
@@ -199,3 +201,72 @@ class TestSharedThreads(LargeBroker):
         inbox = Inbox()
         with connection.consume(ORDERS, inbox):
             assert inbox.bodies(1) == ["a"]
+
+
+class TestAnswers(LargeBroker):
+    """Answers of one burst are sent together, before anything else happens to their deliveries."""
+
+    def test_a_function_that_blocks_holds_no_answer(self, connection: Connection) -> None:
+        """While a consumer blocks, the answer that another one has begun on the same thread is sent."""
+        is_sent, is_over = threading.Event(), threading.Event()
+
+        def answer(delivery: Delivery) -> None:
+            connection.begin_answer(delivery, text(OTHERS, "answer"), lambda *_: is_sent.set())
+
+        def block(delivery: Delivery) -> None:
+            assert is_sent.wait(PATIENCE)
+            is_over.set()
+
+        with connection.consume(ORDERS, answer), connection.consume(queue("slow"), block):
+            settled(connection)
+            send(connection, text(ORDERS, "a"), text(queue("slow"), "b"))
+            assert is_over.wait(PATIENCE)
+
+    def test_each_has_its_outcome(self, broker: Broker, connection: Connection) -> None:
+        """One that is refused keeps no other; each is told once, in order."""
+        told: SimpleQueue[tuple[str, BaseException | None, str | None]] = SimpleQueue()
+        inbox, leaving = Inbox(), broker.connect()
+        gone = leaving.temporary()
+        leaving.close()
+
+        def answer(delivery: Delivery) -> None:
+            for destination in (OTHERS, gone, OTHERS):
+                told_of = partial(lambda name, error, message_id: told.put((name, error, message_id)), str(destination))
+                connection.begin_answer(delivery, text(destination, "answer"), told_of)
+
+        with connection.consume(ORDERS, answer), connection.consume(OTHERS, inbox):
+            send(connection, text(ORDERS, "a"))
+            assert inbox.bodies(2) == ["answer", "answer"]
+            outcomes = [told.get(timeout=PATIENCE) for _ in range(3)]
+        assert [name for name, _, _ in outcomes] == [str(OTHERS), str(gone), str(OTHERS)]
+        assert [type(error) for _, error, _ in outcomes] == [type(None), DestinationGoneError, type(None)]
+        assert [message_id is None for _, _, message_id in outcomes] == [False, True, False]
+        assert told.empty()
+
+    def test_a_connection_that_closes(self, broker: Broker, connection: Connection) -> None:
+        """An answer that was begun is sent, and its request may be accepted, before the connection gives it back."""
+        closed, inbox = threading.Event(), Inbox()
+
+        def answer(delivery: Delivery) -> None:
+            connection.begin_answer(delivery, text(OTHERS, "answer"), lambda *_: delivery.accept())
+            connection.close()
+            closed.set()
+
+        connection.consume(ORDERS, answer)
+        with broker.connect() as other:
+            send(other, text(ORDERS, "a"))
+            assert closed.wait(PATIENCE)
+            with other.consume(OTHERS, inbox):
+                assert inbox.bodies(1) == ["answer"]
+            assert broker.depth(ORDERS) == 0
+
+    def test_a_connection_that_was_closed(self, broker: Broker, connection: Connection) -> None:
+        """It sends no answer."""
+        taken: SimpleQueue[Delivery] = SimpleQueue()
+        with connection.consume(ORDERS, taken.put):
+            send(connection, text(ORDERS, "a"))
+            delivery = taken.get(timeout=PATIENCE)
+        connection.close()
+        with pytest.raises(ClosedError):
+            connection.begin_answer(delivery, text(OTHERS, "answer"), lambda *_: None)
+        assert broker.depth(OTHERS) == 0
