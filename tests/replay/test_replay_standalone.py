@@ -19,7 +19,7 @@ from soapjms.progress import Phase
 from soapjms.replay import replay
 from soapjms.replay.spark_session import session
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("own_spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("own_spark"), pytest.mark.timeout(600)]
 
 MESSAGES = 1500
 HOSTILE_LINES = 1000
@@ -74,12 +74,11 @@ def command(current: Path, out: Path, *words: str) -> None:
     program = Path(sys.executable).with_name("soapjms")
     done = subprocess.run(
         [program, "replay", *words, "--out", out], cwd=current, env=known, capture_output=True, text=True, check=False,
-        timeout=170,
+        timeout=500,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr  # something in the logs failed
 
 
-@pytest.mark.timeout(600)
 def test_two_workers(tmp_path: Path, cluster: SparkCluster, strange: Path, logs: list[Path], expected: Path) -> None:
     """Each has an executor, and the results are those of one process, whatever the current folders have."""
     settings = [f"--conf={name}={value}" for name, value in CONF.items()]
@@ -115,7 +114,6 @@ def test_a_worker_is_lost(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(200, 210))
 def test_many_hostile_logs(tmp_path: Path, cluster: SparkCluster, seed: int) -> None:
     """Each of 20,000 lines comes to what the whole judge says, who judges each exchange by itself."""
