@@ -148,6 +148,10 @@ class AdapterConnection(Connection):
         """Call `function` on the executor; raise RuntimeError once that is closed."""
         self._callbacks.call(function)
 
+    def _require_not_closing(self) -> None:
+        if self._is_closing:
+            raise ClosedError("the connection is being closed, or was")
+
 
 ATTEMPT_SECONDS: Final = 20.0
 """Maximum duration of one attempt to reconnect, over all brokers, in seconds."""
@@ -357,10 +361,10 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         assert link is not None  # from `open` on
         if not to_begin and link.is_up and self._life.state is not ConnectionState.CLOSED:  # nearly always
             return link
-        if to_begin and self._is_closing:
-            raise ClosedError("the connection is being closed, or was")
-        if to_begin and self.state is not ConnectionState.CONNECTED:
-            raise self._life.failure()
+        if to_begin:
+            self._require_not_closing()
+            if self.state is not ConnectionState.CONNECTED:
+                raise self._life.failure()
         failure = self.failure(link)
         if failure is not None:
             raise failure
@@ -379,8 +383,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
             ConnectionLostError: there is no session at the moment.
             ClosedError: the connection is closed, or being closed.
         """
-        if self._is_closing:
-            raise ClosedError("the connection is being closed, or was")
+        self._require_not_closing()
         with self._lock:
             link, generation = self._current(), self.generation
         failure = self.failure(link)

@@ -36,7 +36,7 @@ from brokers.connection import (
 )
 from brokers.embedded.core import EmbeddedCore
 from brokers.embedded.queues import Batch, Handover, OutletSubscription, SubscribeTerms
-from brokers.errors import BrokerError, ClosedError, SendFailedError
+from brokers.errors import BrokerError, SendFailedError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.selector import Selector
 from brokers.threads.bursts import after_burst
@@ -515,10 +515,6 @@ class EmbeddedConnection(AdapterConnection):
     def _require_open(self) -> None:
         if self.state is not ConnectionState.CONNECTED:
             raise self._life.failure()
-
-    def _require_not_closing(self) -> None:
-        if self._is_closing:
-            raise ClosedError("the connection is being closed, or was")
 
     def _forget_consumer(self, consumer: EmbeddedConsumer) -> None:
         with self._lock:

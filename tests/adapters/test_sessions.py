@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from amqp_kit import PATIENCE, Peer, text
 from calling_kit import eventually
-from limits_kit import no_more_threads
+from limits_kit import no_more_threads, refuse_thread_once
 from proton import Condition, symbol
 
 import brokers
@@ -19,7 +19,6 @@ from brokers.amqp.listener import Listener
 from brokers.amqp.message import ReceivedMessage, from_amqp_message
 from brokers.amqp.redirects import Branches
 from brokers.embedded import Broker
-from brokers.threads.thread import Thread
 
 
 def end(peer: Peer) -> None:
@@ -101,16 +100,9 @@ def test_no_thread_that_makes_it_again(caplog: pytest.LogCaptureFixture) -> None
 def test_no_thread_for_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection is made again even if nobody can be told that it was lost; they are told of both then."""
     told: SimpleQueue[ConnectionState] = SimpleQueue()
-    start, refusals = Thread.start, [RuntimeError("can't start new thread")]
-
-    def start_but_once(thread: Thread) -> None:
-        if "-callback" in thread.name and refusals:
-            raise refusals.pop()
-        start(thread)
-
     with Peer() as peer, brokers.connect(peer.url, timeout=PATIENCE) as connection:
         connection.watch(told.put)
-        monkeypatch.setattr(Thread, "start", start_but_once)
+        refusals = refuse_thread_once(monkeypatch, "-callback")
         peer.cut()
         assert [told.get(timeout=PATIENCE) for _ in range(2)] == [ConnectionState.LOST, ConnectionState.CONNECTED]
         assert not refusals

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, get_ident
+from threading import Event, Thread, get_ident
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from calling_kit import (
     take_one,
     text_of,
 )
+from limits_kit import refuse_thread_once
 
 import soapjms
 from brokers import (
@@ -40,7 +41,6 @@ from brokers import (
     Transaction,
 )
 from brokers.embedded import Broker
-from brokers.threads.thread import Thread
 from soapjms import CallFailedError, CallTimeoutError, Client, SendOutcome, UsageError
 from soapjms.observing import Begun, Ended, Observation, Observer
 from soapjms.protocol import names
@@ -129,14 +129,7 @@ class TestTimeouts(Peers):
 
     def test_no_thread_that_ends_it(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         """A call that nothing would end is not begun; later ones end in time, once there is a thread."""
-        start, refusals = Thread.start, [RuntimeError("can't start new thread")]
-
-        def start_but_once(thread: Thread) -> None:
-            if thread.name == "soapjms-deadlines" and refusals:
-                raise refusals.pop()
-            start(thread)
-
-        monkeypatch.setattr(Thread, "start", start_but_once)
+        refuse_thread_once(monkeypatch, "soapjms-deadlines")
         with pytest.raises(RuntimeError, match="can't start new thread"):
             client.submit(envelope(), timeout=0.05)
         assert client.under_way == 0

@@ -10,7 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from brokers.amqp.stack import STACK_OCTETS
+from brokers.threads.thread import Thread
 
 
 @contextmanager
@@ -29,6 +32,19 @@ def files_for(more: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for each in held:
             os.close(each)
+
+
+def refuse_thread_once(monkeypatch: pytest.MonkeyPatch, name: str) -> list[RuntimeError]:
+    """Let the first thread not start that has this in its name; return the refusals that are still to come."""
+    start, refusals = Thread.start, [RuntimeError("can't start new thread")]
+
+    def start_but_once(thread: Thread) -> None:
+        if name in thread.name and refusals:
+            raise refusals.pop()
+        start(thread)
+
+    monkeypatch.setattr(Thread, "start", start_but_once)
+    return refusals
 
 
 @contextmanager

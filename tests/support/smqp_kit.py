@@ -386,6 +386,13 @@ class FakeServer:
             wire.close()
             self.ended.set()
 
+    def tell(self, number: int) -> Wire:
+        """Connect to the client, which takes a notification; return the connection before that is confirmed."""
+        wire = self.notify()
+        wire.send(notification(number))
+        assert wire.line() == "310 ACK"
+        return wire
+
     def notify(self) -> Wire:
         """Connect to the client."""
         return Wire(socket.create_connection(("127.0.0.1", self.port)))

@@ -26,7 +26,6 @@ from brokers.connection import (
 )
 from brokers.errors import (
     BrokerError,
-    ClosedError,
     DestinationGoneError,
     SendFailedError,
     StaleDestinationError,
@@ -288,10 +287,6 @@ class SmqpConnection(AdapterConnection):
             consumer.session.unsubscribed(
                 CommandKind.UNSUBSCRIBE_MESSAGE, CommandKind.SUBSCRIBE_MESSAGE, topic_of(destination), until
             )
-
-    def _require_not_closing(self) -> None:
-        if self._is_closing:
-            raise ClosedError("the connection is closed, or is being closed")
 
     def _require_open(self) -> None:
         self._require_not_closing()

@@ -394,9 +394,7 @@ def test_an_inbox_that_fails_for_a_message_in_doubt(
         client.subscribe("/t", inbox)
         fail_twice(client, "trust")
         for number in numbers:
-            wire = fake.notify()
-            wire.send(notification(number))
-            assert wire.line() == "310 ACK"
+            wire = fake.tell(number)
             if number == 1:
                 wire.close()
             else:
@@ -538,9 +536,7 @@ def test_SM_161_SM_163_a_message_is_kept_then_acknowledged_then_handed_over() ->
     inbox = Inbox()
     with FakeServer() as fake, connected(fake.address, options={"in_doubt": 60.0}) as client:
         client.subscribe("/t", inbox)
-        wire = fake.notify()
-        wire.send(notification(1))
-        assert wire.line() == "310 ACK"
+        wire = fake.tell(1)
         assert client._hearing._inbox.waiting(0) == ["h/1"]  # type: ignore[arg-type]
         assert inbox.is_empty
         wire.send("310 ACK\r\n\r\n")
@@ -554,15 +550,11 @@ def test_SM_164_SM_165_a_message_in_doubt_is_handed_over_once() -> None:
     inbox = Inbox()
     with FakeServer() as fake, connected(fake.address) as client:
         client.subscribe("/t", inbox)
-        wire = fake.notify()
-        wire.send(notification(1))
-        assert wire.line() == "310 ACK"
+        wire = fake.tell(1)
         wire.close()
         assert inbox.next().smuid == "h/1"
         for number in (1, 2, 1):
-            wire = fake.notify()
-            wire.send(notification(number))
-            assert wire.line() == "310 ACK"
+            wire = fake.tell(number)
             wire.send("310 ACK\r\n")
             if number == 2:
                 assert inbox.next().smuid == "h/2"
@@ -578,9 +570,7 @@ def test_a_message_comes_again_before_its_time_is_up() -> None:
     with FakeServer() as fake, connected(fake.address, options={"in_doubt": 60.0}) as client:
         client.subscribe("/t", inbox)
         for confirmed in (False, True):
-            wire = fake.notify()
-            wire.send(notification(1))
-            assert wire.line() == "310 ACK"
+            wire = fake.tell(1)
             if confirmed:
                 wire.send("310 ACK\r\n")
                 assert inbox.next().smuid == "h/1"

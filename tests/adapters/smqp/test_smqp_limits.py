@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from calling_kit import PATIENCE, eventually
 from limits_kit import files_for, no_more_threads
-from smqp_kit import FakeServer, Inbox, connected, notification
+from smqp_kit import FakeServer, Inbox, connected
 
 from brokers.smqp.client.listener import NotifyListener
 from brokers.smqp.protocol.dialect import STRICT
@@ -79,9 +79,7 @@ def test_a_message_in_doubt_without_further_threads() -> None:
     inbox = Inbox()
     with FakeServer() as fake, connected(fake.address) as client:
         client.subscribe("/t", inbox)
-        wire = fake.notify()
-        wire.send(notification(1))
-        assert wire.line() == "310 ACK"
+        wire = fake.tell(1)
         with no_more_threads():
             wire.close()
             assert inbox.next().smuid == "h/1"
