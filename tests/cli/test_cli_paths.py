@@ -10,6 +10,7 @@ import pwd
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,6 +175,17 @@ soapjms()
 """
 
 
+@pytest.fixture(name="public_path")
+def _public_path() -> Iterator[Path]:
+    """A folder that every user may read.
+
+    It is not in pytest's own folder, which each pytest that starts on this machine closes to other users.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -185,22 +197,20 @@ soapjms()
         (["broker", "--smqp", "localhost:0", "--store", "own/a.db"], "cannot be made, as you may not write to"),
     ],
 )
-def test_rights(words: list[str], said: str, tmp_path: Path) -> None:
+def test_rights(words: list[str], said: str, public_path: Path) -> None:
     """For a user who may not."""
     for name, mode in (("secret", 0), ("own", 0o555)):
-        (tmp_path / name).mkdir(mode=0o755)
-        (tmp_path / name / "a.wsdl").write_bytes(ECHO.read_bytes())
-        (tmp_path / name).chmod(mode)
-    (tmp_path / "closed.wsdl").touch(mode=0)
+        (public_path / name).mkdir(mode=0o755)
+        (public_path / name / "a.wsdl").write_bytes(ECHO.read_bytes())
+        (public_path / name).chmod(mode)
+    (public_path / "closed.wsdl").touch(mode=0)
     user = pwd.getpwnam("nobody")
-    for each in (tmp_path, *tmp_path.parents[:2]):
-        each.chmod(each.stat().st_mode | 0o555)
     program = UNPRIVILEGED.format(group=user.pw_gid, user=user.pw_uid)
     where = environment(PYTHONPATH=os.pathsep.join([str(ROOT), *filter(None, sys.path)]))
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=tmp_path, env=where, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, *words], cwd=public_path, env=where, capture_output=True, text=True, check=False
     )
-    (tmp_path / "secret").chmod(0o700)
+    (public_path / "secret").chmod(0o700)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert "Errno" not in done.stderr
