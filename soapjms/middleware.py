@@ -27,8 +27,13 @@ def is_coroutine(function: object) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def takes(function: Callable[..., Any], count: int) -> bool:
-    """Say whether a function can be called with so many positional arguments; True if it has no known signature."""
+def takes(function: object, count: int) -> bool:
+    """Say whether something is a function or the like, but no class, that so many positional arguments can be given to.
+
+    This is so if it has no known signature.
+    """
+    if not callable(function) or isinstance(function, type):
+        return False
     try:
         found = signature(function, follow_wrapped=False)  # a wrapper is called with its own arguments
     except (TypeError, ValueError):  # as with some built-in functions
@@ -52,7 +57,7 @@ def middleware_given(given: Iterable[Callable[..., Any]], *, is_async: bool | No
     """
     found: tuple[Any, ...] = tuple(given) if isinstance(given, Iterable) else (given,)
     for each in found:
-        if not callable(each) or isinstance(each, type) or not takes(each, 2):
+        if not takes(each, 2):
             raise UsageError(
                 f"middleware must be a list of functions (call, call_next), the outermost first, got {each!r}"
             )

@@ -93,7 +93,7 @@ class VerifyMiddleware:
     """
 
     def __init__(self, verify: Verify, roles: Collection[str]) -> None:
-        if not callable(verify) or isinstance(verify, type) or is_coroutine(verify) or not takes(verify, 2):
+        if is_coroutine(verify) or not takes(verify, 2):
             raise UsageError(
                 f"verify must be a plain function (request, security) that returns the identity, got {verify!r}"
             )
