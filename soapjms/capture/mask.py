@@ -13,7 +13,6 @@ from binascii import a2b_base64
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from brokers.arguments import items
@@ -98,8 +97,8 @@ class MaskRule(NamedTuple):
     what: str
     pattern: re.Pattern[bytes]
     instead: bytes
-    words: Collection[bytes] = (b"",)
-    needles: Mapping[WideEncoding, re.Pattern[bytes]] = MappingProxyType({})
+    words: Collection[bytes]
+    needles: Mapping[WideEncoding, re.Pattern[bytes]]
 
 
 class MaskedMessage(NamedTuple):
@@ -130,7 +129,8 @@ class Mask:
     Args:
         properties: names of message properties; properties whose names look like secrets are always hidden.
         elements: local names of elements, in any namespace; those of `ALWAYS` are always hidden.
-        patterns: regular expressions; text that they match in a body, as UTF-8, is hidden.
+        patterns: regular expressions; text that they match in a body is hidden, but not in a part of a multipart body
+            that is in UTF-16 or UTF-32.
 
     Raises:
         UsageError: an argument is not a list of strings, or an item is not a name of an element, or not a regular
@@ -141,14 +141,15 @@ class Mask:
     elements: Collection[str] = ()
     patterns: Collection[str] = ()
     rules: tuple[MaskRule, ...] = field(init=False)
+    _texts: tuple[re.Pattern[str], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         for name in ("properties", "elements", "patterns"):
             object.__setattr__(self, name, items(getattr(self, name), name))
         names = dict.fromkeys((*ALWAYS, *self.elements))
         elements = [_element_rule(name) for name in names]
-        patterns = [_pattern_rule(number, text) for number, text in enumerate(self.patterns, 1)]
-        object.__setattr__(self, "rules", (*elements, *RULES, *patterns))
+        object.__setattr__(self, "rules", (*elements, *RULES))
+        object.__setattr__(self, "_texts", tuple(map(_text_pattern, self.patterns)))
 
     def apply(self, message: Message) -> MaskedMessage:
         """Hide what the rules say. Never raises because of the message's content."""
@@ -239,7 +240,17 @@ class Mask:
             octets, count = rule.pattern.subn(rule.instead, octets)
             if count and rule.what not in found:
                 found.append(rule.what)
-        return octets, found
+        return self._in_text(octets, found), found
+
+    def _in_text(self, octets: bytes, found: list[str]) -> bytes:
+        """Hide what the patterns match, in characters, not octets; add to `found` what was hidden."""
+        for number, pattern in enumerate(self._texts, 1):
+            text, count = pattern.subn(HIDDEN, octets.decode("utf-8", "surrogateescape"))
+            if count:
+                octets = text.encode("utf-8", "surrogateescape")
+                if (what := f"pattern {number}") not in found:
+                    found.append(what)
+        return octets
 
     def _in_wide(self, octets: bytes, found: list[str]) -> bytes:
         """Hide secrets in UTF-16 and UTF-32, at any alignment; add to `found` what was hidden."""
@@ -394,8 +405,8 @@ RULES: Final = (
 """The rules for bodies that every mask has, beside those for the elements of `ALWAYS`."""
 
 
-def _pattern_rule(number: int, text: str) -> MaskRule:
+def _text_pattern(text: str) -> re.Pattern[str]:
     try:
-        return MaskRule(f"pattern {number}", re.compile(text.encode()), HIDDEN.encode())
-    except (re.error, UnicodeEncodeError) as error:
+        return re.compile(text)
+    except re.error as error:
         raise UsageError(f"a pattern must be a regular expression, got {text!r}: {error}") from None

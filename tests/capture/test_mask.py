@@ -70,6 +70,33 @@ def test_patterns() -> None:
     assert (masked.message.body, masked.what) == ("<a>*** ***</a>", ("pattern 2", "pattern 3"))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "hidden"),
+    [
+        (r"Kunde: \w+ \w+", "<a>*** bezahlt 5 €</a>"),
+        ("M.ller", "<a>Kunde: Jörg *** bezahlt 5 €</a>"),
+        ("(?i)MÜLLER", "<a>Kunde: Jörg *** bezahlt 5 €</a>"),
+        ("Mü{1,2}ller", "<a>Kunde: Jörg *** bezahlt 5 €</a>"),
+        ("[€]", "<a>Kunde: Jörg Müller bezahlt 5 ***</a>"),
+        (r"\d+\W€", "<a>Kunde: Jörg Müller bezahlt ***</a>"),
+    ],
+)
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_patterns_match_characters(pattern: str, hidden: str, kind: type[str | bytes]) -> None:
+    """Whatever their number of octets, so that a letter with an accent is a letter."""
+    text = "<a>Kunde: Jörg Müller bezahlt 5 €</a>"
+    masked = Mask(patterns=[pattern]).apply(message(text if kind is str else text.encode()))
+    body = masked.message.body
+    assert (body if isinstance(body, str) else bytes(body).decode(), masked.what) == (hidden, ("pattern 1",))
+
+
+def test_patterns_leave_other_octets() -> None:
+    """Octets that are no UTF-8, such as those of a picture, stay as they are."""
+    body = b"--b\r\n\r\n<a>M\xc3\xbcller</a>\r\n--b\r\n\r\n\x89PNG\xff\xfe\xed\xa0\x80\r\n--b--"
+    masked = Mask(patterns=[r"M\wller"]).apply(message(body))
+    assert masked.message.body == body.replace(b"M\xc3\xbcller", b"***")
+
+
 def test_nothing_to_hide_is_the_same_message() -> None:
     """Not a copy of it, and a view stays one."""
     plain = message(memoryview(XML))
