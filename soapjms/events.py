@@ -529,6 +529,13 @@ SERVE_NOTE: Final = LogEvent(
     "%(note)s",
     "What the server does, such as where it listens.",
 )
+SERVE_NOTE_UNWRITTEN: Final = LogEvent(
+    "serve.note_unwritten",
+    "soapjms.serve",
+    WARNING,
+    "%(note)s; standard output did not take that line: %(error)s",
+    "Nobody reads the pipe any more, or the disk is full. Serving goes on.",
+)
 SERVICE_INCOMPLETE: Final = LogEvent(
     "service.incomplete",
     "soapjms.dispatcher",

@@ -150,7 +150,8 @@ def http_command(
 
     log_to_terminal(log_level, log_format, debug=is_debug())
     raise_limit()
-    stop, board, behind, known = Event(), Board(), _behind(to, wsdl, allow), read_names(names)
+    stop, behind, known = Event(), _behind(to, wsdl, allow), read_names(names)
+    board = Board(stop=stop)
     with ExitStack() as stack:
         open_connection = stack.enter_context(_opened(connection, behind, known, options))
         bridge = stack.enter_context(HttpBridge(open_connection, behind, names=known, **options))

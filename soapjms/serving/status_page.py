@@ -22,7 +22,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from tempfile import TemporaryDirectory
-from threading import Lock
+from threading import Event, Lock
 from time import monotonic, sleep
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, NamedTuple, Self, TypeAlias
@@ -335,6 +335,7 @@ START_TIMEOUT: Final = 120.0
 
 NOTHING_KNOWN: Final = Health(live=False, ready=False, problem="", under_way=0, round_trip=None)
 
+ENDING: Final = "it is ending: what is under way is finished, and nothing else is taken"
 HUNG: Final = "the process has not reported for {:.0f} s: it hangs"
 
 
@@ -343,10 +344,13 @@ class Board:
 
     Args:
         start_timeout: seconds after which a started process that has neither reported nor ended counts as hung.
+        stop: set when serving is to end. From then on nothing is ready, and nothing counts as hung, as a process that
+            finishes its requests does not report any more. None if that is not known.
     """
 
-    def __init__(self, start_timeout: float = START_TIMEOUT) -> None:
+    def __init__(self, start_timeout: float = START_TIMEOUT, stop: Event | None = None) -> None:
         self._start_timeout = start_timeout
+        self._stop = stop or Event()
         self._lock = Lock()
         self._reports: dict[int, tuple[float, Health]] = {}
         self._starting: dict[int, float] = {}
@@ -394,6 +398,11 @@ class Board:
         with self._lock:
             reports = [(pid, now - at, health) for pid, (at, health) in self._reports.items()]
             silent = [(pid, now - at) for pid, at in self._starting.items() if now - at >= self._start_timeout]
+        if self._stop.is_set():
+            return [
+                _Seen(pid, age, replace(known, ready=False, problem=known.problem or ENDING), False)
+                for pid, age, known in reports
+            ]
         known = [
             _Seen(pid, age, health if age < STALE_SECONDS else _hung(age, health), age >= STALE_SECONDS)
             for pid, age, health in reports

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -59,7 +59,8 @@ def serve(
     Args:
         options: what is served, and how.
         stop: ends serving when it is set; by default SIGTERM and SIGINT do, which needs the main thread.
-        announce: called with what can be reached now, for all processes; logs it by default.
+        announce: called with what can be reached now, for all processes; logs it by default. If it raises an OSError,
+            as for a pipe that nobody reads any more, that is logged, and serving goes on.
         initializer: called first in each of several processes, for example to set up logging; must be picklable.
 
     Returns:
@@ -69,7 +70,9 @@ def serve(
         UsageError: the options are wrong; trying again cannot help.
         BrokerError, StoreError: with one process, the broker or the store cannot be reached; several try again.
     """
-    board = Board(options.start_timeout)
+    announce = partial(_announce, announce)
+    ends = stop or Event()
+    board = Board(options.start_timeout, ends)
     with ExitStack() as stack:
         metrics = None if options.metrics is None else stack.enter_context(measuring(options.processes, board.hung))
         for address, answers in _pages(options, board, metrics).items():
@@ -78,12 +81,19 @@ def serve(
             members = {"telling": what, "port": port, "paths": [*answers]}
             announce(f"{what} at port {port}: {', '.join(answers)}", members)
         if stop is None:
-            stop = Event()
-            stack.enter_context(ending(stop))
+            stack.enter_context(ending(ends))
         if options.processes == 1:
             board.started(os.getpid())
-            return run(options, stop, partial(board.note, os.getpid()), announce)
-        return Supervisor(options, board, metrics, announce=announce, initializer=initializer).run(stop)
+            return run(options, ends, partial(board.note, os.getpid()), announce)
+        return Supervisor(options, board, metrics, announce=announce, initializer=initializer).run(ends)
+
+
+def _announce(announce: Announce, text: str, members: Mapping[str, Any]) -> None:
+    """Announce something; if that cannot be written, log it instead."""
+    try:
+        announce(text, members)
+    except OSError as error:
+        events.SERVE_NOTE_UNWRITTEN.log(text, error)
 
 
 def _pages(options: ServeOptions, board: Board, metrics: MeasurementSource | None) -> dict[str, dict[str, Answer]]:

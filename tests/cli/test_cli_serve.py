@@ -10,6 +10,7 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
@@ -31,7 +32,7 @@ from soapjms.cli.commands import soapjms
 from soapjms.observing import Health
 from soapjms.serving import Board, ServeOptions, StatusPage, StatusResponse, health_answers
 from soapjms.serving.runner import run as serve
-from soapjms.serving.status_page import MAX_PAGE_CONNECTIONS, STALE_SECONDS, START_TIMEOUT
+from soapjms.serving.status_page import ENDING, MAX_PAGE_CONNECTIONS, STALE_SECONDS, START_TIMEOUT
 from soapjms.serving.supervisor import ProcessSlot
 
 WELL = Health(live=True, ready=True, problem="", under_way=2, round_trip=0.001)
@@ -383,6 +384,20 @@ class TestHealthPage:
         assert asked(port, "/ready")[0] == 200
         board.forget(1)
         assert asked(port, "/live")[0] == 200
+
+    def test_ending(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Once it is to end nothing is ready, and nothing hangs, however long it takes; who is dead stays so."""
+        now, stop = time.monotonic(), Event()
+        monkeypatch.setattr("soapjms.serving.status_page.time", SimpleNamespace(monotonic=lambda: now))
+        board = Board(stop=stop)
+        board.note(1, WELL)
+        board.note(2, replace(WELL, live=False, ready=False, problem="closed"))
+        board.started(3)
+        stop.set()
+        now += START_TIMEOUT + STALE_SECONDS
+        members = board.members()
+        assert (members["live"], members["ready"], board.hung()) == (True, False, {})
+        assert [(each["live"], each["problem"]) for each in members["processes"]] == [(True, ENDING), (False, "closed")]
 
     def test_hung_at_the_start(self, board: Board, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """One that was started and never reports is given more time, and then named; those that report are not."""

@@ -22,9 +22,10 @@ from serving_kit import SERVICES, asked
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
 from brokers.errors import BrokerError
-from soapjms import Client, Dispatcher, Service, UsageError, connect
+from soapjms import Client, Dispatcher, Request, Service, UsageError, connect
 from soapjms.observing import Health
 from soapjms.serving import Board, ServeOptions, StatusPage, health_answers, serve, watch
+from soapjms.serving.status_page import ENDING
 
 URI = "jms:queue:bank"
 
@@ -32,19 +33,29 @@ URI = "jms:queue:bank"
 class Program:
     """A program that serves on a thread of its own, and what it was told."""
 
-    def __init__(self, options: ServeOptions, initializer: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        options: ServeOptions,
+        initializer: Callable[[], None] | None = None,
+        error: Exception | None = None,
+    ) -> None:
         self.stop = Event()
         self.told: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
+        self._error = error  # raised by each announcement
         self._end: Future[bool] = Future()
         self._thread = Thread(target=self._serve, args=[options, initializer])
         self._thread.start()
 
     def _serve(self, options: ServeOptions, initializer: Callable[[], None] | None) -> None:
-        announce = lambda text, members: self.told.put(members)  # noqa: E731
         try:
-            self._end.set_result(serve(options, self.stop, announce=announce, initializer=initializer))
+            self._end.set_result(serve(options, self.stop, announce=self._announce, initializer=initializer))
         except Exception as error:
             self._end.set_exception(error)
+
+    def _announce(self, text: str, members: Mapping[str, Any]) -> None:
+        self.told.put(members)
+        if self._error is not None:
+            raise self._error
 
     def ended(self) -> bool:
         """End it; return what `serve` returned, or raise what it raised."""
@@ -79,6 +90,21 @@ def test_a_service_with_its_page() -> None:
         asked(page["port"], "/live")
 
 
+def test_an_announcement_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
+    """As when the reader of standard output has ended: the log has it, and serving goes on."""
+    url = "embedded:serving-unwritten"
+    options = ServeOptions(target=echoing(), connection=url, uri=URI)
+    program = Program(options, error=BrokenPipeError(32, "Broken pipe"))
+    try:
+        program.told.get(timeout=PATIENCE)
+        with connect(url) as connection, Client(connection, URI, timeout=PATIENCE) as client:
+            client.call(envelope("Ann")).raise_for_fault()
+    finally:
+        assert program.ended()
+    assert "serving queue:bank at embedded" in caplog.text
+    assert "standard output did not take that line: [Errno 32] Broken pipe" in caplog.text
+
+
 def test_functions_of_the_program() -> None:
     """Middleware and what says who sent a request are given as functions, too."""
     url, seen = "embedded:serving-functions", list[str]()
@@ -97,6 +123,36 @@ def test_functions_of_the_program() -> None:
     finally:
         assert program.ended()
     assert seen == ["verify", "middleware"]
+
+
+def test_while_it_ends() -> None:
+    """It is live and not ready, as it finishes requests and takes no others."""
+    url, begun, goes_on = "embedded:serving-ends", Event(), Event()
+    service = Service()
+
+    @service.operation("{urn:greeter}greetMe")
+    def greet(request: Request) -> Any:
+        begun.set()
+        assert goes_on.wait(PATIENCE)
+        return request.element
+
+    program = Program(ServeOptions(target=service, connection=url, uri=URI, health="127.0.0.1:0"))
+    try:
+        port = program.told.get(timeout=PATIENCE)["port"]
+        program.told.get(timeout=PATIENCE)
+        eventually(lambda: asked(port, "/ready")[0] == 200, "it is ready")
+        with connect(url) as connection, Client(connection, URI, timeout=PATIENCE) as client:
+            answer = client.submit(envelope("Ann"))
+            assert begun.wait(PATIENCE)
+            program.stop.set()
+            status, said = asked(port, "/ready")
+            assert (status, said["live"], said["processes"][0]["problem"]) == (503, True, ENDING)
+            assert asked(port, "/live")[0] == 200
+            goes_on.set()
+            answer.result(PATIENCE).raise_for_fault()
+    finally:
+        goes_on.set()
+        assert program.ended()
 
 
 def test_a_dispatcher_of_the_program() -> None:
