@@ -25,7 +25,7 @@ from soapjms.capture.tap import Capture
 from soapjms.cli.commands import QUEUE_NAME, SECONDS, TOPIC_NAME, Range
 from soapjms.cli.connection import CONNECTION_OPTION
 from soapjms.cli.paths import OutputFolder
-from soapjms.cli.progress import progress
+from soapjms.cli.progress import progress, say
 from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
 from soapjms.cli.terminal import announce
 from soapjms.client.client import DEFAULT_TIMEOUT
@@ -196,8 +196,7 @@ def _watch(capture: Capture, log: CaptureLog, opened: Connection, stop: Event, s
     begun = monotonic()
     capabilities = opened.capabilities
     how = "" if capabilities.typed_properties else WITHOUT_TYPES
-    where = visible(f"{capabilities.broker}{how} to {log.folder}")
-    click.echo(f"capturing from {where}; Ctrl-C ends it", err=True)
+    say(f"capturing from {capabilities.broker}{how} to {log.folder}; Ctrl-C ends it")
     with progress(every=REPORT_SECONDS) as tell:
         while not (stop.is_set() or capture.ended.is_set()):
             left = (

@@ -6,7 +6,7 @@ Both go to standard error, as the results of a command go to standard output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Final, TypeAlias
 
@@ -93,9 +93,15 @@ def _in_lines(every: float) -> Show:
         if (now := monotonic()) - last >= every:
             last, phase = now, _phase(text)
             part = f" ({100 * phase.done / phase.total:.0f} %)" if phase.total else ""
-            click.echo(f"{visible(text)}{part}", err=True)
+            say(f"{text}{part}")
 
     return show
+
+
+def say(text: str) -> None:
+    """Print a line to standard error; if it cannot be written, as on a full disk, the work goes on without it."""
+    with suppress(OSError):
+        click.echo(visible(text), err=True)
 
 
 def _phase(text: str) -> Phase:

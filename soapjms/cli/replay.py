@@ -19,14 +19,13 @@ import click
 
 from soapjms.cli.options import ALLOW_OPTION, named_values, ports_of, set_option
 from soapjms.cli.paths import WSDL_FILE, InputFolder, OutputFolder, error_text
-from soapjms.cli.progress import progress
+from soapjms.cli.progress import progress, say
 from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import console, visible_json
 from soapjms.protocol.errors import InvalidPropertyError, UsageError
 from soapjms.protocol.exchange import DEFAULT_WINDOW
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, PROFILES, Auto, ProfileName
 from soapjms.protocol.senders import senders_of
-from soapjms.protocol.uri import visible
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.replay.engines import ENGINES, LIMIT, LOCAL, SPARK, EngineChoice, EngineName
 from soapjms.replay.errors import ProcessLostError, SparkFailedError, StoreFailedError
@@ -137,7 +136,7 @@ def follow_logs(
     stop = Event()
     with ending(stop), _live_page(follow, Path(out) / "report.html") as show:
         options = {**follow.options, **terms}
-        return run(follow.folder, out, profile, engine, stop=stop, progress=_say, on_report=show, **options)
+        return run(follow.folder, out, profile, engine, stop=stop, progress=say, on_report=show, **options)
 
 
 @contextmanager
@@ -149,12 +148,8 @@ def _live_page(follow: Follow, report: Path) -> Iterator[Callable[[Summary], Non
     from soapjms.serving.live_report import LiveReport
 
     with LiveReport(follow.serve, follow.token) as page:
-        _say(f"report at {page.url}")
+        say(f"report at {page.url}")
         yield lambda summary: page.show(report.read_text("utf-8"))
-
-
-def _say(text: str) -> None:
-    click.echo(visible(text), err=True)
 
 
 MAX_WINDOW: Final = timedelta(days=3650).total_seconds()
@@ -317,7 +312,7 @@ def _replay(
 
         def tell_with_engine(text: str) -> None:
             if isinstance(text, EngineChoice):
-                click.echo(visible(f"{text} (--engine decides)"), err=True)
+                say(f"{text} (--engine decides)")
             else:
                 tell(text)
 

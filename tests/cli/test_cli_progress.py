@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,17 @@ class TestWithoutOne:
         with progress() as tell:
             tell("nobody reads this")
         assert capsys.readouterr().err == "starting\njudging\\x1b[2J (25 %)\n"
+
+
+    def test_a_full_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A log of standard error that is full ends no work: a capture waits until there is room for its messages."""
+        with open("/dev/full", "w", encoding="utf-8", buffering=1) as full:
+            monkeypatch.setattr("sys.stderr", full)
+            with progress(every=0) as tell:
+                tell("nobody reads this")
+            monkeypatch.undo()
+            with suppress(OSError):
+                full.close()
 
 
 def test_a_program_is_told(tmp_path: Path) -> None:
