@@ -218,12 +218,16 @@ def _defaults(command: click.Command, said: Any, shared: dict[str, Any], place: 
 
 
 def _value(option: click.Option, value: Any, place: str) -> Any:
-    """Return a value in the form that click takes: a list for a repeatable option, else one of TOML's scalars."""
+    """Return a value as it would be on the command line: text, or a list of it for a repeatable option.
+
+    A flag also takes true or false, which no other option does: to click they are the numbers 1 and 0.
+    """
     values = value if isinstance(value, list) and option.multiple else [value]
-    if not all(isinstance(each, str | int | float) for each in values):
-        wanted = "text, a number, true or false" + ", or a list of these" * option.multiple
+    if not all(option.is_flag if isinstance(each, bool) else isinstance(each, str | int | float) for each in values):
+        wanted = "text, a number, true or false" if option.is_flag else "text or a number"
+        wanted += ", or a list of these" * option.multiple
         raise click.UsageError(f"{place}: {_key(option)} must be {wanted}, got {_seen(value)}")
-    return values if option.multiple else value
+    return [str(each) for each in values] if option.multiple else str(value)
 
 
 def _seen(value: Any) -> str:

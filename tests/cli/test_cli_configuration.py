@@ -79,6 +79,31 @@ def test_a_command_within_a_command(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("timeout = true", "timeout must be text or a number, got True"),
+        ("set = [true]", "set must be text or a number, or a list of these, got [True]"),
+        ("timeout = nan", "nan is not a finite number"),
+    ],
+)
+def test_values_of_another_type(folder: Path, text: str, message: str) -> None:
+    """True is no number, though Python takes it for 1."""
+    (folder / "soapjms.toml").write_text(f"[call]\n{text}\n")
+    done = run("call", "--uri", "jms:queue:a", "--connection", "embedded:")
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_numbers(folder: Path) -> None:
+    """One with a fraction is not cut where a whole one is wanted, and 1 is on for a flag, as in a variable."""
+    (folder / "soapjms.toml").write_text("[serve]\nworkers = 2.7\n")
+    done = run("serve", "bank:service", "--uri", "jms:queue:a", "--connection", "embedded:")
+    assert "'2.7' is not a valid integer range" in done.stderr
+    (folder / "soapjms.toml").write_text("[uri.parse]\njson = 1\n")
+    assert '"valid": true' in run("uri", "parse", "jms:queue:a").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         ("nonsense", "soapjms.toml cannot be read as TOML: "),
         ("a = 1", "soapjms.toml: 'a' is not a known option for all commands; known are: connection, names, profile"),
         ("[cal]", "soapjms.toml: 'cal' is not a known command; known are: "),
@@ -87,7 +112,10 @@ def test_a_command_within_a_command(folder: Path) -> None:
         ("[uri.parse]\nmod = 1", "known are: json, mode; perhaps 'mode' was meant"),
         ("profil = 'cxf'", "known are: connection, names, profile; perhaps 'profile' was meant"),
         ("[replya]", "perhaps 'replay' was meant"),
-        ("[uri.parse]\nmode = [1]", "mode must be text, a number, true or false, got [1]"),
+        ("[uri.parse]\nmode = [1]", "mode must be text or a number, got [1]"),
+        ("[uri.parse]\nmode = true", "mode must be text or a number, got True"),
+        ("[uri.parse]\njson = [true]", "json must be text, a number, true or false, got [True]"),
+        ("[uri.parse]\njson = 2", "'2' is not a valid boolean"),
         ("[uri]\nparse = 1", "soapjms.toml, [uri.parse] must be a table, got 1"),
         ("[uri.parse]\nmode = 'loose'", "'loose' is not one of"),
         ("[uri.parse]\njson = 'perhaps'", "'perhaps' is not a valid boolean"),

@@ -67,7 +67,6 @@ class TestWithoutOne:
             tell("nobody reads this")
         assert capsys.readouterr().err == "starting\njudging\\x1b[2J (25 %)\n"
 
-
     def test_a_full_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A log of standard error that is full ends no work: a capture waits until there is room for its messages."""
         with open("/dev/full", "w", encoding="utf-8", buffering=1) as full:
