@@ -31,7 +31,7 @@ from soapjms.cli.connection import (
     read_names,
 )
 from soapjms.cli.options import set_option
-from soapjms.cli.paths import WSDL_FILE, InputFile, InputStream, OutputFolder, error_text
+from soapjms.cli.paths import WSDL_FILE, InputFile, InputStream, OutputFolder, error_text, files
 from soapjms.cli.repeated_call import repeated
 from soapjms.cli.status import FINDINGS_STATUS
 from soapjms.cli.terminal import console
@@ -63,7 +63,7 @@ def _attachments(ctx: click.Context, param: click.Parameter, paths: tuple[Path, 
 
 
 @click.command("call")
-@click.argument("words", metavar="[WSDL OPERATION [NAME=VALUE]...|ENVELOPE-FILE|-]", nargs=-1)
+@click.argument("words", metavar="[WSDL OPERATION [NAME=VALUE]...|ENVELOPE-FILE|-]", nargs=-1, shell_complete=files)
 @CONNECTION_OPTION
 @partial(place_options, default_port="the only SOAP/JMS port; with WSDL OPERATION the first")
 @click.option("--operation", metavar="NAME", help="Operation of the WSDL whose soapAction is sent.")

@@ -23,7 +23,7 @@ from brokers.arguments import uri_problem
 from brokers.redaction import visible, without_logins
 from soapjms import __version__
 from soapjms.cli.configuration import CONFIG_VARIABLE, DEBUG, DebugOption, equip, read_defaults, unknown_variables
-from soapjms.cli.paths import InputFile, ParamType, error_text
+from soapjms.cli.paths import InputFile, ParamType, error_text, files
 from soapjms.cli.status import INTERRUPTED_STATUS, UNKNOWN_STATUS, USAGE_STATUS
 from soapjms.cli.trust import UNNAMED
 from soapjms.protocol.errors import CallFailedError, CallTimeoutError, SoapJmsError
@@ -169,7 +169,7 @@ CONFIG_FILE: Final = InputFile("a TOML file with values for options")
     help="Show the version and exit.",
 )
 @click.option(
-    "--config", metavar="FILE", envvar=CONFIG_VARIABLE,
+    "--config", metavar="FILE", envvar=CONFIG_VARIABLE, shell_complete=files,
     help="Values for options.  [default: soapjms.toml of the working directory, if it is yours]",
 )  # fmt: skip
 @click.pass_context

@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from soapjms.cli.options import ALLOW_OPTION, JSON_OPTION, check_place, port_in, port_option, set_option
-from soapjms.cli.paths import WSDL_FILE
+from soapjms.cli.paths import WSDL_FILE, files
 from soapjms.cli.terminal import console
 from soapjms.cli.wsdl import property_table, refusing
 from soapjms.protocol.properties import Effective
@@ -20,7 +20,7 @@ from soapjms.wsdl import read_wsdl
 
 
 @click.command("explain")
-@click.argument("target", metavar="WSDL|URI")
+@click.argument("target", metavar="WSDL|URI", shell_complete=files)
 @port_option()
 @set_option("A property as a program would set it; overrides all else; repeatable.")
 @JSON_OPTION

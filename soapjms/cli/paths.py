@@ -11,9 +11,10 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from brokers.files import check_files
 from brokers.redaction import shown as shown_url
@@ -35,8 +36,13 @@ class BadPathError(click.BadParameter):
         click.echo(f"Error: {self.format_message()}", file, err=True)
 
 
+def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Have the shell complete the name of a file; for options and arguments that are no `PathType`."""
+    return [CompletionItem(incomplete, type="file")]
+
+
 class PathType(ParamType, ABC):
-    """A path; the subclasses say what must be there.
+    """A path, which the shell completes; the subclasses say what must be there.
 
     Args:
         what: what is expected, as in "a certificate in PEM".
@@ -45,6 +51,7 @@ class PathType(ParamType, ABC):
     """
 
     name = "path"
+    completed_as: ClassVar = "file"
 
     def __init__(self, what: str, path_type: type[str] | type[Path] = str, *, or_uri: bool = False) -> None:
         self.what = what
@@ -64,6 +71,10 @@ class PathType(ParamType, ABC):
             named = shown_url(path) if "://" in path else shown(path)  # a URL in the wrong place may have a password
             raise BadPathError(f"it must be {self.what}, got {named}, which {problem}", ctx, param)
         return self._path_type(path)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Have the shell complete the path."""
+        return [CompletionItem(incomplete, type=self.completed_as)]
 
     def checked(self, path: str, option: str) -> Any:
         """Return a path that is part of an option or argument, whose name is in the error.
@@ -129,6 +140,8 @@ class InputStream(InputFile):
 class InputFolder(PathType):
     """A folder whose files are read."""
 
+    completed_as = "dir"
+
     def problems(self, path: str) -> Iterator[str]:
         """Yield what is wrong with a path."""
         yield from _not_a_folder(path)
@@ -138,6 +151,8 @@ class InputFolder(PathType):
 
 class OutputFolder(PathType):
     """A folder for results, which is made if it does not exist."""
+
+    completed_as = "dir"
 
     def problems(self, path: str) -> Iterator[str]:
         """Yield what is wrong with a path."""

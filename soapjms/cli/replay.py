@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from soapjms.cli.options import ALLOW_OPTION, named_values, ports_of, set_option
-from soapjms.cli.paths import WSDL_FILE, InputFolder, OutputFolder, error_text
+from soapjms.cli.paths import WSDL_FILE, InputFolder, OutputFolder, error_text, files
 from soapjms.cli.progress import progress, say
 from soapjms.cli.status import USAGE_STATUS
 from soapjms.cli.terminal import console, visible_json
@@ -163,7 +163,7 @@ def _window(ctx: click.Context, param: click.Parameter, seconds: float) -> timed
 
 
 @click.command("replay")
-@click.argument("logs", metavar="[LOG...]", nargs=-1)
+@click.argument("logs", metavar="[LOG...]", nargs=-1, shell_complete=files)
 @click.option(
     "--out",
     "-o",

@@ -219,11 +219,25 @@ def test_what_is_no_finite_number(option: click.Option, number: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"), [("soapjms ca", "call"), ("soapjms uri pa", "parse"), ("soapjms call --js", "--json")]
+    ("words", "found"),
+    [
+        ("soapjms ca", "call"),
+        ("soapjms uri pa", "parse"),
+        ("soapjms call --js", "--json"),
+        ("soapjms --config so", "file"),
+        ("soapjms call --wsdl gr", "file"),
+        ("soapjms call gr", "file"),
+        ("soapjms explain gr", "file"),
+        ("soapjms wsdl lint gr", "file"),
+        ("soapjms replay cap", "file"),
+        ("soapjms serve --store req", "file"),
+        ("soapjms capture --out cap", "dir"),
+        ("soapjms report res", "dir"),
+    ],
 )
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shell_completion(tmp_path: Path, shell: str, words: str, found: str) -> None:
-    """Commands, commands within them, and options."""
+    """Commands, commands within them, and options; paths are left to the shell."""
     last = words.split()[-1]
     count = str(len(words.split()) - 1)
     word = last if shell == "fish" else count
