@@ -375,7 +375,7 @@ class Operations:
         if not self._middleware:
             return self._process(request, match)
         last = partial(self._checked, match=match)
-        return around(self._middleware, last, partial(prepared, request.envelope.version))(request)
+        return around(self._middleware, last, partial(_returned, request))(request)
 
     def _checked(self, request: Request, match: Match | None) -> Prepared:
         if not isinstance(request, Request):
@@ -419,6 +419,18 @@ class Operations:
 
                 self._loop = OwnLoop()
         return self._loop.run(result, left)
+
+
+def _returned(request: Request, answer: Answer) -> Prepared:
+    """Return the answer that middleware gives to a request.
+
+    Raises:
+        TypeError, ValueError: it is not an answer. None is one for a one-way message only: else the middleware lacks a
+            `return`, and the answer of the function would be lost.
+    """
+    if answer is None and not request.one_way:
+        raise TypeError("middleware must return an answer, such as that of call_next; got None")
+    return prepared(request.envelope.version, answer)
 
 
 def _log_failure(request: Request, error: BaseException) -> None:

@@ -409,6 +409,7 @@ class TestService:
 
         def peeking(request: Request, call_next: ServiceNext) -> Any:
             seen.extend(text for (text,) in request.transaction.execute("SELECT text FROM t"))
+            return Reply(None)
 
         self.ask(connection, Service(middleware=[peeking]), envelope(), store=store)
         assert seen == ["yes"]
@@ -433,6 +434,33 @@ class TestService:
         assert fault is not None
         assert fault.reason == "the service failed"
         assert "UsageError" in caplog.text or "TypeError" in caplog.text
+
+    def test_without_a_return(self, connection: Connection, caplog: pytest.LogCaptureFixture) -> None:
+        """The answer of the function is not replaced by an empty one: the caller gets a fault, and the log says why."""
+
+        def forgetful(request: Request, call_next: ServiceNext) -> Any:
+            call_next(request)
+
+        fault = self.ask(connection, greeter(), envelope(), middleware=[forgetful]).fault
+        assert fault is not None
+        assert fault.reason == "the service failed"
+        assert "middleware must return an answer, such as that of call_next; got None" in caplog.text
+
+    def test_one_way_without_a_return(self, connection: Connection) -> None:
+        """Nobody waits for an answer, so None is one."""
+
+        def counting(request: Request, call_next: ServiceNext) -> Any:
+            call_next(request)
+
+        with (
+            Dispatcher(
+                connection, "jms:queue:soapjms.middleware.one-way", greeter(), middleware=[counting]
+            ) as dispatcher,
+            Client(connection, "jms:queue:soapjms.middleware.one-way") as client,
+        ):
+            client.send(envelope())
+            eventually(lambda: dispatcher.counts["commits"], "it is done")
+            assert not dispatcher.counts["failed"]
 
 
 class TestZeep:
