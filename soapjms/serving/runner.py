@@ -48,14 +48,17 @@ from soapjms.serving.status_page import START_TIMEOUT, library
 from soapjms.validation import at_least_one, not_negative, switch
 from soapjms.wsdl import read_wsdl
 
-SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that end what is served; the last one comes when the terminal is closed."""
+
 OVER: Final = b"\0"
 """Tells the listener to end; no signal has that number."""
 
 
 @contextmanager
 def ending(stop: Event) -> Iterator[None]:
-    """Set `stop` at SIGTERM and SIGINT. A second SIGINT raises KeyboardInterrupt, for users who do not want to wait.
+    """Set `stop` at SIGTERM, SIGINT and SIGHUP. A second SIGINT raises KeyboardInterrupt, for users who do not want to
+    wait. SIGHUP that is ignored, as by `nohup`, stays so.
 
     Another thread sets it, and learns of the signal from the interpreter itself, over a socket. The main thread may be
     within `stop.wait()`: if it holds the lock that `set` needs, a handler would deadlock; and the main thread does not
@@ -77,7 +80,8 @@ def ending(stop: Event) -> Iterator[None]:
 
     listener = Thread(target=listen, name="soapjms-ending", daemon=True)
     listener.start()
-    before = {each: signal.signal(each, note) for each in SIGNALS}
+    caught = [each for each in SIGNALS if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
+    before = {each: signal.signal(each, note) for each in caught}
     woken = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
     try:
         yield

@@ -58,7 +58,7 @@ def serve(
 
     Args:
         options: what is served, and how.
-        stop: ends serving when it is set; by default SIGTERM and SIGINT do, which needs the main thread.
+        stop: ends serving when it is set; by default SIGTERM, SIGINT and SIGHUP do, which needs the main thread.
         announce: called with what can be reached now, for all processes; logs it by default. If it raises an OSError,
             as for a pipe that nobody reads any more, that is logged, and serving goes on.
         initializer: called first in each of several processes, for example to set up logging; must be picklable.

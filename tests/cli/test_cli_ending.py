@@ -12,10 +12,10 @@ from threading import Event, Thread, get_ident
 import pytest
 from calling_kit import PATIENCE
 
-from soapjms.serving.runner import ending
+from soapjms.serving.runner import SIGNALS, ending
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_may_come_at_any_moment(number: signal.Signals) -> None:
     """Also while the main thread, about to wait for the end, holds the lock that telling it takes."""
     stop, before = Event(), signal.getsignal(number)
@@ -26,7 +26,7 @@ def test_a_signal_may_come_at_any_moment(number: signal.Signals) -> None:
     assert signal.getsignal(number) is before
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_may_reach_any_thread(number: signal.Signals) -> None:
     """As one does that was sent while the process was stopped; the main thread waits, and nothing else wakes it."""
     stop, waits = Event(), Event()
@@ -57,6 +57,20 @@ def test_a_process_that_was_stopped_ends(tmp_path: Path) -> None:
                 assert process.wait(PATIENCE) == 0
             finally:
                 process.kill()
+
+
+def test_a_closed_terminal_that_is_to_be_ignored() -> None:
+    """As `nohup` says; else it ends as by SIGTERM."""
+    stop, before = Event(), signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending(stop):
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.wait(PATIENCE)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_one_interrupts() -> None:
