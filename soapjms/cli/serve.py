@@ -250,7 +250,7 @@ class JsonLine(logging.Formatter):
 
 
 def log_to_terminal(level: str, log_format: str, *, debug: bool = False) -> None:
-    """Write the log to standard error, unless the service's module configures logging itself.
+    """Write the log to standard error; the module of the service may replace that, as `basicConfig(force=True)` does.
 
     In the format text only the level DEBUG shows tracebacks. With `debug` our own log is shown already: see
     `show_debug`.
