@@ -22,7 +22,7 @@ from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, CaptureLog
 from soapjms.capture.mask import Mask
 from soapjms.capture.sources import TAPS, TapPoint, tap_point, typed_view
 from soapjms.capture.tap import Capture
-from soapjms.cli.commands import QUEUE_NAME, SECONDS, TOPIC_NAME, Range
+from soapjms.cli.commands import FILE_MEBIBYTES, QUEUE_NAME, SECONDS, TOPIC_NAME
 from soapjms.cli.connection import CONNECTION_OPTION
 from soapjms.cli.paths import OutputFolder
 from soapjms.cli.progress import progress, say
@@ -78,7 +78,7 @@ SETTINGS: Final = {each.name: each for each in TAPS.values()}
 @click.option("--mask-element", multiple=True, metavar="NAME", help="Element to hide, by local name; repeatable.")
 @click.option("--mask-pattern", multiple=True, metavar="REGEX", help="Text to hide in bodies; repeatable.")
 @click.option(
-    "--rotate", type=Range(min=0, min_open=True), default=DEFAULT_ROTATION_OCTETS / MIB, show_default=True,
+    "--rotate", type=FILE_MEBIBYTES, default=DEFAULT_ROTATION_OCTETS / MIB, show_default=True,
     metavar="MIB", help="Size of a file after which another is begun.",
 )  # fmt: skip
 @click.option("--plain", is_flag=True, help="Do not compress.")

@@ -212,6 +212,7 @@ class Range(click.FloatRange):
 
 
 SECONDS: Final = Range(min=0, max=MAX_WAIT_SECONDS, min_open=True)
+FILE_MEBIBYTES: Final = Range(min=0, max=1 << 30, min_open=True)
 AT_LEAST_ONE: Final = click.IntRange(min=1)
 
 

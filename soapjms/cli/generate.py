@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from soapjms.capture.log import DEFAULT_ROTATION_OCTETS
-from soapjms.cli.commands import Range
+from soapjms.cli.commands import FILE_MEBIBYTES, Range
 from soapjms.cli.paths import OutputFolder, error_text
 from soapjms.cli.progress import progress
 from soapjms.cli.terminal import console
@@ -75,7 +75,7 @@ def _list(as_json: bool) -> None:
     help="By how much a line may come later in the log than its time says.",
 )  # fmt: skip
 @click.option(
-    "--rotate", type=Range(min=0, min_open=True), default=DEFAULT_ROTATION_OCTETS / MIB, show_default=True,
+    "--rotate", type=FILE_MEBIBYTES, default=DEFAULT_ROTATION_OCTETS / MIB, show_default=True,
     metavar="MIB", help="Size of a file after which another is begun.",
 )  # fmt: skip
 @click.option("--list", "is_list", is_flag=True, help="List the violations and end.")

@@ -472,6 +472,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         (["--connection", "embedded:", "--mask-pattern", "("], "must be a regular expression"),
         (["--connection", "embedded:", "--out", tmp_path / "file"], "which is not a folder"),
         (["--connection", "embedded:", "--rotate", "0"], "--rotate"),
+        (["--connection", "embedded:", "--rotate", "1e308"], "--rotate"),
         (
             ["--connection", "embedded:", "--queue", "jms:queue:a"],
             "must be the name of a queue, such as 'a', not a URI",
