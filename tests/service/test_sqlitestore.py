@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import pwd
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +39,30 @@ CREATE TABLE soapjms_requests (
 CREATE TABLE soapjms_responses (number INTEGER PRIMARY KEY, head TEXT NOT NULL, body BLOB);
 INSERT INTO soapjms_version VALUES (1)
 """
+OPENING = """\
+import os, sys
+from soapjms import SqliteStore, StoreError
+if os.geteuid() == 0:
+    os.setgroups([]), os.setgid({group}), os.setuid({user})
+try:
+    SqliteStore(sys.argv[1])
+except StoreError as error:
+    print(error)
+"""
+"""Opens a store as the user `nobody`, if this user may be another one."""
+
+
+def opened_by_another(path: Path) -> str:
+    """Open a store as another user; return the error."""
+    user = pwd.getpwnam("nobody")
+    program = OPENING.format(group=user.pw_gid, user=user.pw_uid)
+    where = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    done = subprocess.run(
+        [sys.executable, "-c", program, path], env=where, capture_output=True, text=True, check=True, cwd=path.parent
+    )
+    return done.stdout
+
+
 RESPONSE = Message(
     message_type=MessageType.BYTES,
     body=b"<a/>\xff",
@@ -1097,6 +1123,35 @@ class TestTheFile:
             StoreError, match=r"the store of requests cannot be created: No such file or directory: .*none/requests.db"
         ):
             SqliteStore(tmp_path / "none" / "requests.db")
+
+    @pytest.mark.parametrize(
+        ("barred", "mode"),
+        [("requests.db", 0o600), ("requests.db", 0o644), ("requests.db-shm", 0o600), ("requests.db-claims", 0o644)],
+    )
+    def test_files_of_another_user(self, barred: str, mode: int) -> None:
+        """The error names what may not be written to, such as what an administrator's program left behind."""
+        with tempfile.TemporaryDirectory() as name, SqliteStore(Path(name, "requests.db")) as store:
+            folder = store.path.parent
+            folder.chmod(0o777)
+            for each in folder.iterdir():
+                each.chmod(0o666)
+            (folder / barred).chmod(mode)
+            said = opened_by_another(store.path)
+            assert said.endswith(
+                f" cannot be used as a store of requests: this user may not read and write {folder / barred}\n"
+            )
+
+    def test_a_folder_of_another_user(self) -> None:
+        """SQLite makes files beside the file, so it needs the folder too."""
+        with tempfile.TemporaryDirectory() as name:
+            path = Path(name, "requests.db")
+            SqliteStore(path).close()
+            for each in path.parent.iterdir():
+                each.chmod(0o666)
+            path.parent.chmod(0o555)
+            said = opened_by_another(path)
+            path.parent.chmod(0o700)
+            assert said == f"{path} cannot be used as a store of requests: this user may not read and write {name}\n"
 
     def test_other_version(self, path: Path) -> None:
         """A store of another version is refused."""

@@ -1,6 +1,7 @@
-"""Facts about a SQLite file from the operating system: is it on a network file system, and which process writes to it.
+"""Facts about a SQLite file from the operating system: is it on a network file system, which process writes to it,
+and which of its files this process may not write to.
 
-Both are known on Linux only. Nothing here opens a SQLite file, as closing it again would release our own locks.
+The first two are known on Linux only. Nothing here opens a SQLite file, as closing it would release our own locks.
 """
 
 from __future__ import annotations
@@ -53,3 +54,18 @@ def writer_of(path: Path) -> int | None:
             if first.isdigit() and int(first) <= WRITE_LOCK and (last == "EOF" or int(last) >= WRITE_LOCK):
                 return int(pid) if pid.isdigit() and pid != "0" else None
     return None
+
+
+def barred_of(path: Path) -> Path | None:
+    """Return a file that SQLite needs for an existing file and this process may not read and write, or their folder.
+
+    Programs that an administrator ran as another user may have left such files behind. SQLite itself opens a file that
+    it may only read, and fails when it writes.
+    """
+    files = (path, *(path.with_name(f"{path.name}{each}") for each in ("-wal", "-shm")))
+    there = [each for each in files if each.exists()]
+    for each in there:
+        if not os.access(each, os.R_OK | os.W_OK):
+            return each
+    is_open = len(there) == len(files) or os.access(path.parent, os.W_OK | os.X_OK)
+    return None if is_open else path.parent

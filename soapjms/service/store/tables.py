@@ -19,6 +19,7 @@ from brokers.files import reason_of
 from brokers.message import Body, Destination, DestinationKind, Message, MessageType, Properties, Property, PropertyType
 from soapjms.protocol.errors import StoreError
 from soapjms.service.store.base import KEY_OCTETS
+from soapjms.service.store.place import barred_of
 
 VERSION: Final = 2
 PREFIX: Final = "soapjms_"
@@ -505,11 +506,13 @@ def connected(path: Path, timeout: float, kind: type[C], synchronous: str) -> C:
     """Connect to a file, created readable by its owner only if absent, and switch on its write-ahead log.
 
     Raises:
-        StoreError: the file cannot be opened, or is not a SQLite file.
+        StoreError: the file cannot be opened or written, or is not a SQLite file.
     """
     try:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+        if (barred := barred_of(path)) is not None:
+            raise StoreError(f"{path} cannot be used as a store of requests: this user may not read and write {barred}")
         connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False, factory=kind)
     except OSError as error:
         raise StoreError(f"the store of requests cannot be created: {reason_of(error)}") from error
