@@ -10,9 +10,8 @@ from lxml import etree
 from zeep.wsdl.messages import DocumentMessage
 from zeep.xsd import AnySimpleType
 from zeep.xsd.context import XmlParserContext
-from zeep.xsd.types.collection import ListType, UnionType
 
-from soapjms.protocol.envelope import as_envelope, is_nil
+from soapjms.protocol.envelope import as_envelope
 
 
 def is_bare(message: Any) -> bool:
@@ -29,10 +28,5 @@ def value_in(root: etree._Element, message: Any) -> Any:
 
 
 def value_of(content: etree._Element, message: Any, context: XmlParserContext) -> Any:
-    """Return the value of the element of a message; an empty element is None, or an empty list if its type is a list.
-
-    zeep returns the word None for an empty union, and None for an empty list.
-    """
-    if isinstance(message.body.type, ListType | UnionType) and content.text is None:
-        return [] if isinstance(message.body.type, ListType) and not is_nil(content) else None
+    """Return the value of the element of a message; an empty element is None, or an empty list."""
     return message.body.parse(content, message.wsdl.types, context=context)

@@ -1,26 +1,31 @@
-"""Complex types and groups of elements that write all values they are given, or refuse them.
+"""Complex types and groups of elements that write all values they are given, or refuse them, and read what is valid.
 
 zeep writes the first of several values of an element that occurs once, and drops members that a choice or a dict in a
 list has no use for. It sends a required choice without any of its alternatives, and refuses an optional sequence that
 is left out. The checks stand where values are written, so they hold for requests, answers, SOAP headers and faults.
-`repairs.py` puts these classes in the place of zeep's.
+
+zeep cannot read an optional or repeated sequence that another element follows, nor a choice of sequences within a
+sequence, and takes some empty ones for two thousand million. `repairs.py` puts these classes in the place of zeep's.
 
 Spec: XML Schema 1.0 Part 1 3.8, 3.9.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any as AnyValue
 from typing import Final
 
 import zeep.exceptions
 from lxml import etree
-from zeep.xsd import All, Any, Choice, ComplexType, CompoundValue, Group, Sequence
-from zeep.xsd.const import NotSet, SkipValue
+from zeep.xsd import All, Any, Choice, ComplexType, CompoundValue, Element, Group, Sequence
+from zeep.xsd.const import Nil, NotSet, SkipValue
 from zeep.xsd.elements.indicators import Indicator, OrderIndicator
+from zeep.xsd.utils import max_occurs_iter
 from zeep.xsd.valueobjects import ArrayValue
 
+from soapjms.protocol.envelope import is_nil
 from soapjms.protocol.text import shown
 from soapjms.zeep.errors import ArgumentsError
 from soapjms.zeep.simple_types import place_of
@@ -45,6 +50,21 @@ def has_content(type_: AnyValue) -> bool:
 
 class WholeType(ComplexType):
     """A mixin for complex types: an element has one value, all of whose members the type knows."""
+
+    def parse_xmlelement(
+        self,
+        xmlelement: etree._Element,
+        schema: AnyValue = None,
+        allow_none: bool = True,
+        context: AnyValue = None,
+        schema_type: AnyValue = None,
+    ) -> AnyValue:
+        """Return the object of an element: of an empty one too, but None for one with xsi:nil and nothing else."""
+        if is_nil(xmlelement) and len(xmlelement.attrib) == 1:
+            return None
+        if not self.attributes and not self.elements:
+            return self()
+        return super().parse_xmlelement(xmlelement, schema, False, context, schema_type)
 
     def _create_object(self, value: AnyValue, name: str) -> AnyValue:
         """Return the object of a value; a value that cannot be one is returned as it is, and `render` refuses it."""
@@ -75,6 +95,26 @@ class WholeType(ComplexType):
             return ArgumentsError(f"{place_of(path)} must be one value, got a list of {len(value)}")
         members = ", ".join(member_names(self)) or "no members"
         return ArgumentsError(f"{place_of(path)} must be a dict of {members}, got {shown(value)}")
+
+
+# Elements
+
+
+class WholeElement(Element):
+    """An element that writes all items of a list."""
+
+    def render(self, parent: etree._Element, value: AnyValue, render_path: list[str] | None = None) -> None:
+        """Write the values of an element; None in a list becomes an element with xsi:nil.
+
+        Raises:
+            zeep.exceptions.ValidationError: there is no value, or None in a list although the element is not nillable.
+        """
+        if self.accepts_multiple and isinstance(value, list) and any(each is None for each in value):
+            if not self.nillable:
+                path = [place_of(render_path or [self.qname.localname])]
+                raise zeep.exceptions.ValidationError("None in a list, but the element is not nillable", path=path)
+            value = [Nil if each is None else each for each in value]
+        super().render(parent, value, render_path)  # type: ignore[no-untyped-call]
 
 
 # Groups
@@ -108,16 +148,70 @@ class WholeGroup(Indicator):
         super().render(parent, value, render_path)  # type: ignore[misc]
 
 
-class WholeSequence(WholeGroup, Sequence):
+class OrderedGroup(WholeGroup):
+    """A mixin for groups whose elements have an order."""
+
+    def parse_xmlelements(
+        self, xmlelements: deque[etree._Element], schema: AnyValue, name: AnyValue = None, context: AnyValue = None
+    ) -> dict[str, AnyValue]:
+        """Return the values of the group, and remove its elements, as often as it occurs.
+
+        Raises:
+            zeep.exceptions.UnexpectedElementError: an element stands where another one must.
+        """
+        found: list[dict[str, AnyValue]] = []
+        for _ in max_occurs_iter(self.max_occurs):
+            before = len(xmlelements)
+            try:
+                item = self._parse_once(xmlelements, schema, context)
+            except zeep.exceptions.UnexpectedElementError:
+                if len(xmlelements) < before or len(found) < self.min_occurs:
+                    raise
+                break
+            if len(xmlelements) == before:
+                break
+            found.append(item)
+        if not self.accepts_multiple:
+            return found[0] if found else {}
+        blank: dict[str, AnyValue] = {key: [] if each.accepts_multiple else None for key, each in _elements_of(self)}
+        return {name: [blank | each for each in found]}
+
+    def _parse_once(
+        self, xmlelements: deque[etree._Element], schema: AnyValue, context: AnyValue
+    ) -> dict[str, AnyValue]:
+        raise NotImplementedError
+
+
+class WholeSequence(OrderedGroup, Sequence):
     """A sequence."""
+
+    def _parse_once(
+        self, xmlelements: deque[etree._Element], schema: AnyValue, context: AnyValue
+    ) -> dict[str, AnyValue]:
+        found: dict[str, AnyValue] = {}
+        for name, each in self.elements_nested:
+            try:
+                value = each.parse_xmlelements(xmlelements, schema, name, context=context)
+            except zeep.exceptions.UnexpectedElementError:
+                if schema.settings.strict:
+                    raise
+                continue
+            found |= value if isinstance(each, Indicator) else {name: value}
+        return found
 
 
 class WholeAll(WholeGroup, All):
     """Elements in any order."""
 
 
-class WholeReference(WholeGroup, Group):
+class WholeReference(OrderedGroup, Group):
     """A reference to a named group."""
+
+    def _parse_once(
+        self, xmlelements: deque[etree._Element], schema: AnyValue, context: AnyValue
+    ) -> dict[str, AnyValue]:
+        found: dict[str, AnyValue] = self.child.parse_xmlelements(xmlelements, schema, context=context)
+        return found
 
 
 class WholeChoice(Choice):
@@ -196,6 +290,7 @@ class WholeChoice(Choice):
 
 
 WHOLE: Final[Mapping[type, type]] = {
+    Element: WholeElement,
     Choice: WholeChoice,
     Sequence: WholeSequence,
     All: WholeAll,
@@ -249,9 +344,14 @@ def _is_complete(name: str | None, particle: AnyValue, given: Mapping[str, None]
     return any(members) if isinstance(particle, Choice) and members else all(members)
 
 
+def _elements_of(group: AnyValue) -> list[tuple[str, AnyValue]]:
+    """Return the elements of a group by name."""
+    return list(group.child.elements if isinstance(group, Group) else group.elements)
+
+
 def _names_of(group: AnyValue) -> list[str]:
     """Return the names of the elements of a group."""
-    return list(dict(group.child.elements if isinstance(group, Group) else group.elements))
+    return list(dict(_elements_of(group)))
 
 
 def _described(group: AnyValue) -> str:

@@ -1,8 +1,8 @@
 """Schema types with which zeep changes or loses values, repaired in place.
 
-An empty element whose type is a union becomes None, or the word None. A restricted list loses the type of its items,
-and elements their fixed values. For the simple types see `simple_types.py`, for complex types and groups of elements
-`particles.py`.
+An empty element whose type is a union becomes None, or the word None, and an empty list becomes None. A restricted list
+loses the type of its items, and elements their fixed values. For the simple types see `simple_types.py`, for complex
+types and groups of elements `particles.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from zeep.xsd.elements.indicators import Choice, Indicator
 from zeep.xsd.types.builtins import String
 from zeep.xsd.types.collection import ListType, UnionType
 
+from soapjms.protocol.envelope import is_nil
 from soapjms.protocol.simple_types import items_of
 from soapjms.zeep.declarations import Declarations
 from soapjms.zeep.particles import WHOLE, WholeType
@@ -25,6 +26,10 @@ from soapjms.zeep.simple_types import WrittenAttribute, with_mixin, written_type
 
 class WholeList(ListType):
     """A list whose items are what XML Schema takes for them."""
+
+    def parse_xmlelement(self, xmlelement: etree._Element, *context: Any, **options: Any) -> Any:
+        """Return the values of an element: no items for an empty one, None for one with xsi:nil."""
+        return None if is_nil(xmlelement) else self.pythonvalue(xmlelement.text or "")
 
     def pythonvalue(self, value: str, schema: Any = None) -> Any:
         """Return the values of the items of a text."""
@@ -114,6 +119,7 @@ class _Repair:
 
     def _repair_element(self, element: Any) -> None:
         self._make_whole(element.type)
+        element.__class__ = WHOLE.get(type(element), type(element))
         element.type = written_type(element.type)
         element.fixed = self._declarations.fixed_value(element.qname.text)
 

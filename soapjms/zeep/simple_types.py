@@ -178,7 +178,12 @@ class WrittenType(AnyType):
 
 
 class WrittenAttribute(Attribute):
-    """An attribute that is named in errors about its value."""
+    """An attribute that is named in errors about its value, and whose default is a value of its type."""
+
+    @property
+    def default_value(self) -> Any:
+        """Return the default, which zeep leaves as a text."""
+        return None if self.default is None else self.parse(self.default)  # type: ignore[no-untyped-call]
 
     def render(self, parent: etree._Element, value: Any, render_path: Any = None) -> None:
         """Write a value into an attribute.

@@ -1,8 +1,11 @@
-"""What is written of dicts, lists and choices: all that is given, or an error that names it, and nothing is sent."""
+"""What is written of dicts, lists and choices: all that is given, or an error that names it, and nothing is sent; and
+what is read: all that is valid, so that it can be written again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any, Final
 
 import pytest
@@ -12,10 +15,13 @@ from calling_kit import answer_to, responder
 from codegen_kit import BANK
 from lxml import etree
 from zeep import xsd
+from zeep.xsd import Schema
+from zeep.xsd.context import XmlParserContext
 
 from brokers import Connection, queue
 from brokers.embedded import Broker
 from soapjms import Dispatcher, Service
+from soapjms.protocol.envelope import XSI
 from soapjms.service.typed import TypedService
 from soapjms.zeep import ArgumentsError, Client
 from soapjms.zeep.declarations import Declarations
@@ -31,6 +37,9 @@ TYPES: Final = """
     </xs:sequence></xs:complexType>
   <xs:complexType name="Open"><xs:sequence><xs:any/></xs:sequence></xs:complexType>
   <xs:complexType name="Empty"/>
+  <xs:complexType name="Loose"><xs:sequence><xs:element name="x" type="xs:int" minOccurs="0"/></xs:sequence>
+    </xs:complexType>
+  <xs:simpleType name="Numbers"><xs:list itemType="xs:int"/></xs:simpleType>
   <xs:group name="Spot"><xs:sequence><xs:element name="a" type="xs:int"/><xs:choice><xs:element name="p" type="xs:int"/>
     <xs:element name="q" type="xs:int"/></xs:choice></xs:sequence></xs:group>
   <xs:element name="global" type="xs:int"/>"""
@@ -252,6 +261,104 @@ def test_values_of_an_object_that_are_given_again() -> None:
         assert written(content, **element().__values__) == ""
     with pytest.raises(TypeError, match="_value_1"):
         written(sequence(repeated), _value_1={"_value_1": {"y": 1}})
+
+
+# Read
+
+
+def read(content: str | Any, text: str, attributes: str = "") -> Any:
+    """Return the object of an element with some XML in it."""
+    element = element_of(content) if isinstance(content, str) else content
+    root = etree.fromstring(f'<t:r xmlns:t="urn:t" xmlns:xsi="{XSI[1:-1]}" {attributes}>{text}</t:r>')
+    return element.parse(root, Schema(None), context=XmlParserContext())
+
+
+OR_ELSE = choice(sequence(el("a"), el("b", "?")), sequence(el("c"), el("d"), el("b")))
+NIL = '<a xsi:nil="true"/>'
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (sequence(sequence(el("a"), el("b"), more="?"), el("z")), ["Z", "ABZ"]),
+        (sequence(sequence(el("a"), el("b", "?"), more="*"), el("z")), ["Z", "AZ", "ABAABZ"]),
+        (sequence(sequence(el("a"), el("b", "?"), more="2"), el("z")), ["AZ", "ABAZ"]),
+        (sequence(sequence(el("a", "?"), el("b", "?"), more="2"), el("z")), ["Z", "BZ", "ABAZ"]),
+        (sequence('<xs:group ref="Spot" minOccurs="0"/>', el("z")), ["Z", "APZ", "AQZ"]),
+        (sequence('<xs:group ref="Spot" minOccurs="0" maxOccurs="unbounded"/>', el("z")), ["Z", "APZ", "APAQZ"]),
+        (sequence(OR_ELSE, el("z")), ["AZ", "ABZ", "CDBZ"]),
+        (sequence(sequence(el("x"), OR_ELSE, more="*"), el("z")), ["Z", "XAZ", "XABXCDBZ"]),
+        (sequence(sequence(el("a"), more="*"), el("b"), sequence(el("c"), more="*")), ["B", "AAB", "AABCC"]),
+    ],
+)
+def test_groups_that_are_read(content: str, texts: list[str]) -> None:
+    """All valid elements are read, so that the same are written."""
+    for text in texts:
+        inside = "".join(f"<{each.lower()}>{number}</{each.lower()}>" for number, each in enumerate(text))
+        assert written(content, **read(content, inside).__values__) == inside
+
+
+def test_a_repeated_group_that_may_be_empty() -> None:
+    """It ends where another element begins: zeep reads it as often as maxOccurs says, which may take all memory."""
+    content = sequence('<xs:sequence maxOccurs="9">', el("a", "?"), el("b", "*"), "</xs:sequence>", el("z"))
+    assert read(content, "<z>1</z>")._value_1 == []
+    assert read(content, "<a>1</a><z>1</z>")._value_1 == [{"a": 1, "b": []}]
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "said"),
+    [
+        (sequence(sequence(el("a"), el("b"), more="?"), el("z")), "<a>1</a><z>1</z>", "'z', expected 'b'"),
+        (sequence(sequence(el("a"), more="2"), el("z")), "<z>1</z>", "'z', expected 'a'"),
+        (sequence(OR_ELSE, el("z")), "<c>1</c><z>1</z>", "'c', expected 'z'"),
+    ],
+)
+def test_groups_that_are_not_read(content: str, text: str, said: str) -> None:
+    """Elements that are missing are an error."""
+    with pytest.raises(zeep.exceptions.XMLParseError, match=f"Unexpected element {said}"):
+        read(content, text)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (sequence(el("a", 'minOccurs="0" maxOccurs="9" nillable="true"')), f"<a>1</a>{NIL}<a>2</a>"),
+        (sequence(el("a", 'maxOccurs="9" nillable="true"')), NIL),
+        (sequence(el("a", 'nillable="true"', "Account")), NIL),
+        (sequence(el("a", 'nillable="true"', "Money")), NIL),
+        (sequence(el("a", 'maxOccurs="2" nillable="true"', "Account")), NIL * 2),
+        (sequence(el("a", "?", "Empty")), ""),
+        (sequence(el("a", "?", "Empty")), "<a/>"),
+        (sequence(el("a", "*", "Loose")), "<a/><a><x>1</x></a><a/>"),
+        (choice(el("a", type_="Empty"), el("b")), "<a/>"),
+        (sequence(el("a", "?", "Numbers")), "<a></a>"),
+        (sequence(el("a", "?", "Numbers")), ""),
+    ],
+)
+def test_empty_elements(content: str, text: str) -> None:
+    """An empty element, one with xsi:nil and a missing one are three different things."""
+    element, holder = element_of(content), etree.Element("holder")
+    element.render(holder, read(element, text))
+    found = "".join(etree.tostring(each, encoding="unicode") for each in holder[0])
+    assert found.replace(f' xmlns:xsi="{XSI[1:-1]}"', "").replace(' xmlns:ns0="urn:t"', "") == text
+
+
+def test_none_in_a_list() -> None:
+    """It is no value, and is not left out."""
+    with pytest.raises(zeep.exceptions.ValidationError, match=r"None in a list, but .* not nillable \(r.a\)"):
+        written(sequence(el("a", "*", "Account")), a=[A, None])
+
+
+def test_defaults_of_attributes() -> None:
+    """They are values of the types of the attributes."""
+    attributes = "".join(
+        f'<xs:attribute name="{name}" type="xs:{type_}" default="{text}"/>'
+        for name, type_, text in (("paid", "boolean", "false"), ("number", "int", "7"), ("rate", "decimal", "1.50"))
+    )
+    found = read(f"{sequence(el('a'))}{attributes}", "<a>1</a>", 'number="8"')
+    assert (found.paid, found.number, found.rate) == (False, 8, Decimal("1.50"))
+    assert found.paid is False
+    assert written(f"{sequence(el('a'))}{attributes}", a=1) == "<a>1</a>"
 
 
 # Through a client and a service
