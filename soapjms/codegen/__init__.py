@@ -15,6 +15,7 @@ from brokers.public_names import import_when_used
 if TYPE_CHECKING:
     from soapjms.client.call import Expiry
     from soapjms.codegen.client import AsyncContractClient, ContractClient
+    from soapjms.codegen.codec import NIL
     from soapjms.codegen.contract import DeclaredFaultError, OperationContract, PortContract, ServiceInterface
     from soapjms.codegen.package import GeneratedPackage, generate_package
 else:
@@ -23,12 +24,14 @@ else:
         {
             "soapjms.client.call": "Expiry",
             "soapjms.codegen.client": "AsyncContractClient ContractClient",
+            "soapjms.codegen.codec": "NIL",
             "soapjms.codegen.contract": "DeclaredFaultError OperationContract PortContract ServiceInterface",
             "soapjms.codegen.package": "GeneratedPackage generate_package",
         },
     )
 
 __all__ = [
+    "NIL",
     "AsyncContractClient",
     "ContractClient",
     "DeclaredFaultError",

@@ -161,8 +161,13 @@ def _check_stated_types(root: etree._Element) -> None:
 
 
 def _flaws(value: Any, context: XmlContext) -> Iterator[str]:
-    """Yield what is wrong: an empty text where the type has no such value, and required choices without elements."""
+    """Yield what is wrong.
+
+    That is an empty text where the type has no such value, a required choice without elements, and lists of values that
+    repeat together and differ in length.
+    """
     meta = context.build(type(value))
+    yield from _uneven(value, meta)
     for var in meta.get_all_vars():
         found = getattr(value, var.name)
         if var.is_elements and found == [] and type(value).__dataclass_fields__[var.name].metadata.get("min_occurs"):
@@ -173,6 +178,18 @@ def _flaws(value: Any, context: XmlContext) -> Iterator[str]:
                     yield f"{meta.clazz.__qualname__}.{var.name} must have a value, got ''"
             elif not isinstance(each, _ATOMS) and context.is_binding_model(type(each)):
                 yield from _flaws(each, context)
+
+
+def _uneven(value: Any, meta: XmlMeta) -> Iterator[str]:
+    """Yield the lists of a repeated group that differ in length."""
+    groups: dict[int, dict[str, int]] = {}
+    for var in meta.get_element_vars():
+        if var.sequence is not None and is_array(found := getattr(value, var.name)):
+            groups.setdefault(var.sequence, {})[var.name] = len(found)
+    for lengths in groups.values():
+        if len(set(lengths.values())) > 1:
+            named = ", ".join(f"{name} {number}" for name, number in lengths.items())
+            yield f"{meta.clazz.__qualname__} must have as many values of each of a repeated group, got of {named}"
 
 
 _ATOMS: Final = (int, float, Decimal, bytes, type(None))
@@ -188,8 +205,35 @@ def _holds_text(var: XmlVar) -> bool:
 # Writing
 
 
+class _Nil:
+    """The class of NIL."""
+
+    def __repr__(self) -> str:
+        return "NIL"
+
+
+NIL: Final[Any] = _Nil()
+"""The value of a field whose element is sent with `xsi:nil`, where None would leave an optional element out."""
+
+
 class _Serializer(TreeSerializer):
     """Writes dataclasses; errors about values name the field."""
+
+    @classmethod
+    def next_value(cls, obj: Any, meta: XmlMeta) -> Iterator[tuple[XmlVar, Any]]:
+        """Yield the fields that are written, with their values; None in an optional field is not.
+
+        Raises:
+            ValueError: a field that is not nillable has the value NIL.
+        """
+        fields = obj.__dataclass_fields__
+        for var, value in super().next_value(obj, meta):
+            if value is NIL:
+                if not var.nillable:
+                    raise ValueError(f"{var.name} must not be NIL: its element is not nillable")
+                yield var, None
+            elif value is not None or fields[var.name].default is not None:
+                yield var, value
 
     @classmethod
     def encode_primitive(cls, value: Any, var: XmlVar | None) -> Any:

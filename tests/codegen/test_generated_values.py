@@ -16,6 +16,7 @@ from codegen_kit import generated, small_wsdl
 from lxml import etree
 from xsdata.models.datatype import XmlDate
 
+from soapjms.codegen import NIL
 from soapjms.codegen.codec import from_element, to_element
 
 NS = "urn:small"
@@ -166,3 +167,19 @@ def test_what_is_read(small: ModuleType) -> None:
     assert (found.string, found.boolean, found.decimal, found.rate) == ("", True, Decimal("0.50"), Decimal("1.5"))
     assert (found.base64_binary, found.any_type, found.null) == (b"", 7, None)
     assert str(found.duration) == "P1D"
+
+
+def test_nil(small: ModuleType) -> None:
+    """None leaves an optional element out; NIL is sent with xsi:nil, and refused where that is not allowed."""
+    assert len(to_element(small.Ask(null=None), small.Ask)) == 0
+    found = to_element(small.Ask(null=NIL), small.Ask)
+    assert (found[0].tag, dict(found[0].attrib), found[0].text) == (
+        f"{{{NS}}}null",
+        {f"{{{XS}-instance}}nil": "true"},
+        None,
+    )
+    assert to_element(small.Ask(null=0), small.Ask)[0].text == "0"
+    assert from_element(found, small.Ask).null is None
+    with pytest.raises(ValueError, match="string must not be NIL: its element is not nillable"):
+        to_element(small.Ask(string=NIL), small.Ask)
+    assert repr(small.Ask(null=NIL)).count("null=NIL") == 1
