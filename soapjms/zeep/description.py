@@ -287,6 +287,25 @@ def element_of(message: Any) -> str:
     return str(message.body.qname.text)
 
 
+def _binding_element(operation: Any) -> etree._Element:
+    """Return the element of an operation in its binding."""
+    found = operation.binding.standing.element.iterfind("{*}operation")
+    return next(each for each in found if each.get("name") == operation.name)
+
+
+def empty_content(operation: Any) -> etree._Element | None:
+    """Return what the body of a response without values holds: the wrapper in the RPC style, else None for nothing.
+
+    Spec: WS-I Basic Profile 1.1 R2729.
+    """
+    if not is_rpc(operation.output):
+        return None
+    output = _binding_element(operation).find("{*}output")
+    body = None if output is None else next(output.iter("{*}body"), None)
+    namespace = None if body is None else body.get("namespace")
+    return etree.Element(etree.QName(namespace, f"{operation.name}Response"))
+
+
 def refuse_unserved(operation: Any) -> None:
     """Refuse an operation without requests, and one that WS-I has ruled out.
 
@@ -297,9 +316,7 @@ def refuse_unserved(operation: Any) -> None:
     """
     if operation.input is None:
         raise UsageError(f"the operation {operation.name} has no input in the WSDL, so there are no requests for it")
-    binding = operation.binding.standing.element
-    element = next(each for each in binding.iterfind("{*}operation") if each.get("name") == operation.name)
-    for body in element.iter("{*}body", "{*}header"):
+    for body in _binding_element(operation).iter("{*}body", "{*}header"):
         if body.get("use", "literal") != "literal":
             raise UsageError(
                 f"the operation {operation.name} must have use='literal' in the WSDL, got {body.get('use')!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,18 @@ def test_nothing_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     other.operation("price")(lambda a, **values: seen.append((a, values)) or Decimal(a))
     assert answer_to(other, request).content is not None
     assert seen == [(1, {"b": 2})]
+
+
+@pytest.mark.parametrize(("name", "body"), [("move", "<move xmlns='urn:shop:rpc'/>"), ("stock", "")])
+def test_an_answer_without_values(tmp_path: Path, name: str, body: str) -> None:
+    """It has its wrapper in the RPC style, as WS-I Basic Profile R2729 says, and the headers of the function."""
+    text = re.sub(r'(<w:message name="(move|moved|stocked)">).*?</w:message>', r"\1</w:message>", shop_wsdl())
+    service = Service.from_wsdl(written(tmp_path, text))
+    service.operation(name)(lambda: Reply(None, headers=[etree.Element("{urn:h}seen")]))
+    made = answer_to(service, body, action=f"urn:shop:{name}")
+    assert [str(each.tag) for each in made.body] == (["{urn:shop:rpc}moveResponse"] if name == "move" else [])
+    assert made.header is not None
+    assert [each.tag for each in made.header] == ["{urn:h}seen"]
 
 
 class TestHeaders:

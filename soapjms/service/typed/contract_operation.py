@@ -68,11 +68,11 @@ class ContractOperation:
             result = self._method(*arguments, **named)
         except DeclaredFaultError as error:
             raise self._fault(error) from error
-        return self._awaited(result, request) if isawaitable(result) else self._replied(result, request)
+        return self._awaited(result) if isawaitable(result) else self._replied(result)
 
-    async def _awaited(self, result: Awaitable[Any], request: Request) -> Reply:
+    async def _awaited(self, result: Awaitable[Any]) -> Reply:
         try:
-            return self._replied(await result, request)
+            return self._replied(await result)
         except DeclaredFaultError as error:
             raise self._fault(error) from error
 
@@ -89,12 +89,12 @@ class ContractOperation:
             raise unfit_request(str(error)) from error
         return arguments, named
 
-    def _replied(self, result: Any, request: Request) -> Reply:
+    def _replied(self, result: Any) -> Reply:
         if isinstance(result, SoapFaultError):
             raise self._fault(result) if isinstance(result, DeclaredFaultError) else result
         reply, kind = result if isinstance(result, Reply) else Reply(result), self._contract.response
         if kind is None:
-            return empty_reply(reply, request.envelope.version, self._operation)
+            return empty_reply(reply, self._operation)
         try:
             element = to_element(reply.content, kind)
         except ValueError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -30,7 +31,7 @@ from soapjms.service.typed.signature import element_names
 from soapjms.zeep.attachments import Enclosures, replaced
 from soapjms.zeep.bare import value_of
 from soapjms.zeep.checks import keep_empty, misfit
-from soapjms.zeep.description import PortDescription
+from soapjms.zeep.description import PortDescription, empty_content
 from soapjms.zeep.errors import ArgumentsError, reason_of
 
 SOAP_NAMESPACES: Final = frozenset(version.namespace for version in SoapVersion)
@@ -185,7 +186,7 @@ def reply_with(result: Any, version: SoapVersion, described: PortDescription, op
     reply = result if isinstance(result, Reply) else Reply(result)
     message = operation.output
     if message is None or message.body is None:
-        return empty_reply(reply, version, operation)
+        return empty_reply(reply, operation)
     enclosed = Enclosures(reply.attachments)
     try:
         root = _rendered(enclosed, reply, version, message)
@@ -214,7 +215,7 @@ def unfit_answer(operation: Any, why: str, wanted: str) -> UsageError:
     )
 
 
-def empty_reply(reply: Reply, version: SoapVersion, operation: Any) -> Reply:
+def empty_reply(reply: Reply, operation: Any) -> Reply:
     """Make the reply of an operation whose response is empty, or that has none.
 
     Raises:
@@ -224,7 +225,7 @@ def empty_reply(reply: Reply, version: SoapVersion, operation: Any) -> Reply:
         raise UsageError(
             f"the function for {operation.name} must return None, as the WSDL has no output, got {reply.content!r}"
         )
-    return Reply(wrap(None, version), reply.attachments, properties=reply.properties)
+    return replace(reply, content=empty_content(operation))
 
 
 def _rendered(enclosed: Enclosures, reply: Reply, version: SoapVersion, message: Any) -> etree._Element:
