@@ -8,6 +8,7 @@ a call returns a response as zeep does over HTTP, and plugins see its header fie
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
@@ -96,6 +97,7 @@ class JmsBinding:
     is_for_any: ClassVar[bool] = False
     version: SoapVersion
     standing: BindingPlace
+    overloaded: frozenset[str]
     _places: dict[tuple[Any, Any], str | Port]
 
     @classmethod
@@ -123,6 +125,8 @@ class JmsBinding:
             soap.set("transport", transport or "")
         made.transport = transport
         made.standing, made._places = BindingPlace(str(definitions.location or "WSDL"), xmlelement), {}
+        counts = Counter(each.get("name") for each in xmlelement.iterchildren("{*}operation"))
+        made.overloaded = frozenset(name for name, count in counts.items() if count > 1)
         return made
 
     def resolve(self, definitions: Any) -> None:
@@ -135,6 +139,20 @@ class JmsBinding:
     def process_service_port(self, xmlelement: etree._Element, force_https: bool = False) -> dict[str, Any]:
         """Return the options of a port's services: the address, and the element to read the rest from."""
         return {"address": address_of(xmlelement), PORT: xmlelement}
+
+    def refuse_overload(self, name: str) -> None:
+        """Refuse an operation whose name the binding has several times, of which zeep mixes up messages and actions.
+
+        Raises:
+            UsageError: it is one.
+
+        Spec: WS-I Basic Profile 1.1 R2304.
+        """
+        if name in self.overloaded:
+            raise UsageError(
+                f"the operation {name} is overloaded: the binding has several of that name; give each a name of its "
+                "own in the WSDL (WS-I Basic Profile R2304)"
+            )
 
     def place_of(self, options: Mapping[str, Any]) -> str | Port:
         """Return where a call with these options goes; see `soapjms.zeep.ports`. It is read from the WSDL once."""
@@ -167,6 +185,7 @@ class JmsBinding:
     def _outgoing(
         self, endpoints: ClientEndpoints, client: Any, options: Mapping[str, Any], name: str, args: Any, kwargs: Any
     ) -> OutgoingRequest:
+        self.refuse_overload(name)
         to = endpoints.client_of(self.place_of(options))
         operation = self.get(name)  # type: ignore[attr-defined]
         given = dict(kwargs)

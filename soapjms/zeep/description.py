@@ -289,8 +289,8 @@ def element_of(message: Any) -> str:
 
 def _binding_element(operation: Any) -> etree._Element:
     """Return the element of an operation in its binding."""
-    found = operation.binding.standing.element.iterfind("{*}operation")
-    return next(each for each in found if each.get("name") == operation.name)
+    binding: etree._Element = operation.binding.standing.element
+    return next(each for each in binding.iterfind("{*}operation") if each.get("name") == operation.name)
 
 
 def empty_content(operation: Any) -> etree._Element | None:
@@ -312,8 +312,9 @@ def refuse_unserved(operation: Any) -> None:
     Raises:
         UsageError: the message says what the WSDL must have.
 
-    Spec: WS-I Basic Profile 1.1 R2204, R2303, R2706.
+    Spec: WS-I Basic Profile 1.1 R2204, R2303, R2304, R2706.
     """
+    operation.binding.refuse_overload(operation.name)
     if operation.input is None:
         raise UsageError(f"the operation {operation.name} has no input in the WSDL, so there are no requests for it")
     for body in _binding_element(operation).iter("{*}body", "{*}header"):

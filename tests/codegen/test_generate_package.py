@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ from cxf_kit import ECHO
 from places import ROOT
 from typed_kit import shop_wsdl
 
+import soapjms
 from soapjms import InvalidWsdlError, SoapVersion, UsageError
 from soapjms.codegen import generate_package
+from soapjms.zeep import Client
 
 MARKER = b"# Written by `soapjms wsdl generate`"
 
@@ -242,6 +245,25 @@ def test_what_is_refused(tmp_path: Path, old: str, new: str, said: str | None) -
     with pytest.raises(UsageError, match=said):
         generate_package(path, "bank_client", out=tmp_path)
     assert not (tmp_path / "bank_client").exists()
+
+
+def test_an_overloaded_operation(tmp_path: Path) -> None:
+    """It is refused everywhere: zeep takes the messages of one and the action of the other."""
+    text = small_wsdl('<xs:element name="ask" type="xs:int"/><xs:element name="answer" type="xs:int"/>')
+    for element in re.findall(r"<w:operation .*?</w:operation>", text, re.DOTALL):
+        text = text.replace(element, f"{element}{element.replace('urn:ask', 'urn:other')}")
+    (tmp_path / "small.wsdl").write_text(text, encoding="utf-8")
+    said = "the operation ask is overloaded: the binding has several of that name; give each a name of its own"
+    with pytest.raises(UsageError, match=said):
+        generate_package(tmp_path / "small.wsdl", "small", out=tmp_path)
+    with pytest.raises(UsageError, match=said):
+        soapjms.Service.from_wsdl(tmp_path / "small.wsdl").operation("ask")(lambda value: value)
+    with (
+        soapjms.connect("embedded:overloaded") as connection,
+        Client(tmp_path / "small.wsdl", connection=connection) as client,
+        pytest.raises(UsageError, match=said),
+    ):
+        client.service.ask(1)
 
 
 def test_an_element_like_an_rpc_wrapper(tmp_path: Path) -> None:

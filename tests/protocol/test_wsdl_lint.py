@@ -76,6 +76,8 @@ CASES = [
      {"interface": IN_FIRST, "operations": ONE}),
     ("otherPattern", (WSDL_20,), {"interface": IN_OUT.replace("in-out", "out-only"), "operations": ""}, "out-only",
      "'post'", {"interface": IN_OUT, "operations": ""}),
+    ("overloaded", (WSDL_11,), {"interface": IN_FIRST, "operations": f"{ONE}{ONE}"}, ONE, "has 2 operations 'post'",
+     {"interface": IN_FIRST, "operations": ONE}),
     ("bindingType", (WSDL_20,), {"kind": "http://www.w3.org/2006/01/wsdl/soap"}, "<binding", "2006/01", {}),
     ("soapVersion", (WSDL_20,), {"attributes": 'wsoap:version="1.3"'}, "<binding", "1.3",
      {"attributes": 'wsoap:version="1.1"'}),

@@ -93,6 +93,8 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
                                "or see that every environment sets it"),
         "otherPattern": Rule(_W, "SOAP/JMS 2.5", "the operation {seen!r} of port {port!r} is neither request-response "
                              "nor one-way", "give it an input and then an output, or an input only"),
+        "overloaded": Rule(_W, "WS-I Basic Profile 1.1 R2304", "port {port!r} has {count} operations {seen!r}, which "
+                           "typed clients and services refuse", "give each a name of its own"),
         # WSDL 2.0
         "bindingType": Rule(_W, "WSDL 2.0 Adjuncts 5", "the type of the binding is {seen!r}",
                             "write type=\"http://www.w3.org/ns/wsdl/soap\""),

@@ -161,9 +161,12 @@ def _ports(description: Description) -> Iterator[Finding]:
         if port.address_version not in (None, port.soap_version):
             seen = {"port": port.name, "seen": port.address_version, "wanted": port.soap_version}
             yield finding("addressVersion", port.address_place, **seen)
+        counts = Counter(each.name for each in port.operations)
         for each in port.operations:
             if each.mep is None:
                 yield finding("otherPattern", each.place, seen=each.name, port=port.name)
+            if counts[each.name] > 1:
+                yield finding("overloaded", each.place, seen=each.name, port=port.name, count=counts[each.name])
 
 
 CHECKS: Final[Sequence[Callable[[Description], Iterator[Finding]]]] = (
