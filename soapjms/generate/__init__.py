@@ -45,6 +45,8 @@ PACE: Final = 500.0
 """Messages per second of the log's time."""
 DISORDER: Final = 2.0
 """Maximum delay, in seconds, of a line in the log relative to its time."""
+MAX_LOG_SECONDS: Final = 100 * 365 * 86_400
+"""Maximum time, in seconds, that a log is about; the years of its times have four digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,10 @@ def _check(*, messages: int, queues: int, skew: float, pace: float, disorder: fl
         raise UsageError(
             f"pace must be above 0 and at most {SECOND_MICROSECONDS}, and disorder from 0 to 3600 seconds, "
             f"got {pace} and {disorder}"
+        )
+    if messages > pace * MAX_LOG_SECONDS:
+        raise UsageError(
+            f"pace must be such that the log spans at most a hundred years, got {pace} for {messages} messages"
         )
 
 

@@ -159,6 +159,8 @@ def test_a_skewed_queue(tmp_path: Path) -> None:
         ({"form": "xml"}, "form must be one of .*, got 'xml'"),
         ({"queues": 1, "skew": 0.9}, "two queues"),
         ({"pace": 0}, "pace must be above 0"),
+        ({"pace": 1e-9}, "at most a hundred years, got 1e-09 for 10 messages"),
+        ({"messages": 10**400}, "at most a hundred years, got 500.0 for 1000"),
         ({"rotation": 0}, "rotation must be at least 1 octet, got 0"),
         ({"messages": -1}, "messages must be at least 0 .* got -1"),
     ],
