@@ -8,7 +8,7 @@ the expected class counts, as a peer chooses these names. xsdata also writes any
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from datetime import date, time
 from decimal import Decimal
@@ -163,14 +163,14 @@ def _check_stated_types(root: etree._Element) -> None:
 def _flaws(value: Any, context: XmlContext) -> Iterator[str]:
     """Yield what is wrong.
 
-    That is an empty text where the type has no such value, a required choice without elements, and lists of values that
-    repeat together and differ in length.
+    That is an empty text where the type has no such value, a required choice or list without elements, and lists of
+    values that repeat together and differ in length.
     """
     meta = context.build(type(value))
     yield from _uneven(value, meta)
     for var in meta.get_all_vars():
         found = getattr(value, var.name)
-        if var.is_elements and found == [] and type(value).__dataclass_fields__[var.name].metadata.get("min_occurs"):
+        if found == [] and type(value).__dataclass_fields__[var.name].metadata.get("min_occurs"):
             yield f"{meta.clazz.__qualname__} lacks {var.name}"
         for each in found if is_array(found) else [found]:
             if isinstance(each, str):
@@ -234,6 +234,26 @@ class _Serializer(TreeSerializer):
                 yield var, None
             elif value is not None or fields[var.name].default is not None:
                 yield var, value
+
+    def convert_list(self, values: Iterable[Any], var: XmlVar, namespace: str | None) -> Iterator[Any]:
+        """Yield what is written of the items of a list.
+
+        Raises:
+            ValueError: an item is None, which would be written as an empty text, and its element is not nillable.
+        """
+        if not var.nillable and any(each is None for each in values):
+            raise ValueError(f"{var.name} must not hold None: its element is not nillable")
+        yield from super().convert_list(values, var, namespace)
+
+    def convert_tokens(self, value: Any, var: XmlVar, namespace: str | None) -> Iterator[Any]:
+        """Yield what is written of a value of a list type.
+
+        Raises:
+            ValueError: it is neither a list nor a text.
+        """
+        if value is not None and not is_array(value) and not isinstance(value, str):
+            raise ValueError(f"{var.name} must be a list, got {shown(value)}")
+        yield from super().convert_tokens(value, var, namespace)
 
     @classmethod
     def encode_primitive(cls, value: Any, var: XmlVar | None) -> Any:

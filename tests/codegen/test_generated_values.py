@@ -33,6 +33,8 @@ MORE = """<xs:element name="size" minOccurs="0"><xs:simpleType><xs:restriction b
     <xs:choice minOccurs="0"><xs:element name="one" type="xs:int"/>
       <xs:element name="two" type="xs:date"/></xs:choice>"""
 
+MANY = 'maxOccurs="unbounded"'
+
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
@@ -41,7 +43,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     elements = "".join(f'<xs:element name="{each}" type="xs:{each}" minOccurs="0"/>' for each in KINDS) + MORE
     attribute = '<xs:attribute name="rate" type="xs:decimal"/>'
     kind = f"<xs:complexType><xs:sequence>{elements}</xs:sequence>{attribute}</xs:complexType>"
-    text = small_wsdl(f'<xs:element name="ask">{kind}</xs:element><xs:element name="answer" type="xs:string"/>')
+    several = (
+        f'<xs:complexType><xs:sequence><xs:element name="item" type="xs:string" {MANY}/></xs:sequence></xs:complexType>'
+    )
+    text = small_wsdl(
+        f'<xs:element name="ask">{kind}</xs:element><xs:element name="answer" type="xs:string"/>'
+        f'<xs:element name="several">{several}</xs:element>'
+    )
     (folder / "small.wsdl").write_text(text, encoding="utf-8")
     with generated(folder / "small.wsdl", folder, "small_values") as package:
         yield package
@@ -183,3 +191,17 @@ def test_nil(small: ModuleType) -> None:
     with pytest.raises(ValueError, match="string must not be NIL: its element is not nillable"):
         to_element(small.Ask(string=NIL), small.Ask)
     assert repr(small.Ask(null=NIL)).count("null=NIL") == 1
+
+
+def test_lists(small: ModuleType) -> None:
+    """None is not a text, a required list has an item, and a value of a list type is a list."""
+    assert [each.text for each in to_element(small.Several(item=["a", ""]), small.Several)] == ["a", None]
+    with pytest.raises(ValueError, match="item must not hold None: its element is not nillable"):
+        to_element(small.Several(item=["a", None]), small.Several)
+    for nothing in ([], None):
+        with pytest.raises(ValueError, match="Several lacks item"):
+            to_element(small.Several(item=nothing), small.Several)
+    with pytest.raises(ValueError, match="Several lacks item"):
+        from_element(etree.fromstring(f'<several xmlns="{NS}"/>'), small.Several)
+    with pytest.raises(ValueError, match="numbers must be a list, got 5"):
+        to_element(small.Ask(numbers=5), small.Ask)
