@@ -488,6 +488,27 @@ def test_what_cannot_be_is_refused(tmp_path: Path, options: dict[str, Any], said
         follow(tmp_path, **{"out": tmp_path / "out", "engine": LOCAL, **options})
 
 
+@pytest.mark.parametrize(
+    ("out", "checkpoint", "said"),
+    [
+        ("logs", "kept", "results must not go into .*logs, which holds the logs"),
+        (".", "kept", "results must not go into .*, which holds the logs"),
+        ("out", "logs", "checkpoint must not go into .*logs, which holds the logs"),
+        ("out", "out", "must be apart, got .*out and .*out"),
+        ("out", "out/kept", "must be apart, got .*out and .*out/kept"),
+        ("kept/out", "kept", "must be apart, got .*kept/out and .*kept"),
+    ],
+)
+def test_folders_that_would_hide_each_other(tmp_path: Path, out: str, checkpoint: str, said: str) -> None:
+    """They are refused before anything is read, and nothing is written into them."""
+    top = tmp_path / "top"
+    logs = top / "logs"
+    (logs if out != "." else top).mkdir(parents=True)
+    with pytest.raises(UsageError, match=said):
+        follow(logs if out != "." else top, top / out, engine=LOCAL, checkpoint=top / checkpoint, until_idle=NO_TIME)
+    assert [each for each in top.rglob("*") if each != logs] == []
+
+
 def test_a_folder_is_needed(tmp_path: Path) -> None:
     """A single file is none."""
     with pytest.raises(NoInputError, match="is not a folder"):

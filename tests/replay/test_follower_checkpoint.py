@@ -38,6 +38,36 @@ def numbers(kept: Checkpoint, name: str) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "temporary/notes.txt", "plans/.notes", "steps/notes", "merged/0/notes"])
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, name: str) -> None:
+    """Nothing in it is removed, though some folders in it have the names of those of a checkpoint."""
+    folder = tmp_path / "kept"
+    notes = folder / name
+    notes.parent.mkdir(parents=True)
+    notes.write_text("mine", "utf-8")
+    folder.chmod(0o755)
+    with pytest.raises(UsageError, match=rf"kept holds {name.partition('/')[0]}, and is no checkpoint"):
+        follow(tmp_path, tmp_path / "out", engine="local", checkpoint=folder, until_idle=timedelta(0))
+    assert [each for each in folder.rglob("*") if each.is_file()] == [notes]
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("terms", ["", "[]", "[" * 100_000])
+def test_terms_that_are_none(tmp_path: Path, terms: str) -> None:
+    """A file with the name of a checkpoint's terms is named if it is something else."""
+    (tmp_path / "terms.json").write_text(terms, "utf-8")
+    with pytest.raises(UsageError, match=r"terms\.json is not of a checkpoint"), Checkpoint(tmp_path).opened({}):
+        pass
+
+
+def test_a_kill_before_the_terms_are_written(tmp_path: Path) -> None:
+    """What is left of the first file of a checkpoint is in the way of nothing."""
+    (tmp_path / "lock").touch()
+    (tmp_path / ".terms.json.0123").write_text("{", "utf-8")
+    with Checkpoint(tmp_path).opened({}):
+        pass
+
+
 def test_many_steps_are_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their results are put together, in order; the state is that after the last one."""
     monkeypatch.setattr(checkpoint, "MAX_STEP_RESULTS", 4)
@@ -183,6 +213,7 @@ def test_records_that_cannot_be_read(tmp_path: Path) -> None:
     """A database that is none is named, and what to do."""
     kept = Checkpoint(tmp_path / "kept")
     (tmp_path / "kept" / "held").mkdir(parents=True)
+    (tmp_path / "kept" / "terms.json").write_text("{}", "utf-8")
     (tmp_path / "kept" / "held" / "columns.duckdb").write_bytes(b"no database" * 1000)
     said = r"the records in .*/held cannot be read: .*; name another --checkpoint"
     with pytest.raises(UsageError, match=said), kept.opened({}):

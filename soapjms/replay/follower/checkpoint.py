@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,8 @@ from soapjms.replay.follower.tail import Plan
 from soapjms.replay.output import check_path, give_name, sync_all, write_text
 
 RESULTS: Final = ("verdicts", "rejected", "late")
+TERMS: Final = "terms.json"
+LOCK: Final = "lock"
 MAX_STEP_RESULTS: Final = 200
 """Number of steps after which their results are merged, and of merged parts that are merged again: steps of a few
 seconds make many files in a week."""
@@ -75,24 +78,25 @@ class Checkpoint:
             terms: the terms that a resumed run must share with those before.
 
         Raises:
-            UsageError: another process uses the folder, it cannot be written, the terms differ, or see `check_path`.
+            UsageError: another process uses the folder, it holds other files or cannot be written, the terms differ,
+                or see `check_path`.
             StoreFailedError: memory or disk space ran out.
         """
         check_path(self.folder)
-        try:
+        with self._writable():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._check_names()
             self.folder.chmod(0o700)  # it holds records as they were captured, in files of any mode
-            for each in (self.plans, self._steps, self._merged):
-                each.mkdir(exist_ok=True)
-            lock = (self.folder / "lock").open("w")
-        except OSError as error:
-            raise UsageError(f"{self.folder} cannot be written: {error.strerror}: {error.filename}") from None
+            lock = (self.folder / LOCK).open("w")
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UsageError(f"another process follows logs with the checkpoint {self.folder}") from None
             self._check(terms)
+            with self._writable():
+                for made in (self.plans, self._steps, self._merged):
+                    made.mkdir(exist_ok=True)
             for each in [*self._steps.glob(".*"), *self._merged.glob(".*"), *self.plans.glob(".*")]:
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
             shutil.rmtree(self.temporary, ignore_errors=True)  # the Java of a killed run may still write there
@@ -104,12 +108,28 @@ class Checkpoint:
             finally:
                 shutil.rmtree(self.temporary, ignore_errors=True)
 
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
+        """Raise UsageError if the folder cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            raise UsageError(f"{self.folder} cannot be written: {error.strerror}: {error.filename}") from None
+
+    def _check_names(self) -> None:
+        """Refuse a folder of something else, as files in it would be removed: the terms come first into a new one."""
+        names = sorted(os.listdir(self.folder))
+        foreign = [each for each in names if each != LOCK and not each.startswith(f".{TERMS}.")]
+        if foreign and TERMS not in names:
+            raise UsageError(f"{self.folder} holds {foreign[0]}, and is no checkpoint; name a new folder")
+
     def _check(self, terms: Mapping[str, Any]) -> None:
-        path = self.folder / "terms.json"
-        if not path.exists():
-            write_text(path, json.dumps(terms))
-            return
-        before = json.loads(path.read_text("utf-8"))
+        path = self.folder / TERMS
+        with self._writable():
+            if not path.exists():
+                write_text(path, json.dumps(terms))
+                return
+            before = self._terms_of(path)
         other = [name for name, value in terms.items() if before.get(name) != value]
         if FORMAT in other:
             raise UsageError(
@@ -121,6 +141,13 @@ class Checkpoint:
                 f"the checkpoint {self.folder} is of a run with {other[0]} {before.get(other[0])}, but this one has "
                 f"{terms[other[0]]}; use the same, or name another --checkpoint"
             )
+
+    def _terms_of(self, path: Path) -> dict[str, Any]:
+        with suppress(ValueError, RecursionError):
+            found = json.loads(path.read_text("utf-8"))
+            if isinstance(found, dict):
+                return found
+        raise UsageError(f"{path} is not of a checkpoint; name a new folder")
 
     # Plans
 
