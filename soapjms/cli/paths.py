@@ -62,7 +62,7 @@ class PathType(ParamType, ABC):
         """Return the path."""
         path = os.fspath(value)
         try:
-            problem = None if self._or_uri and is_elsewhere(path) else next(self.problems(path), None)
+            problem = None if self._or_uri and is_elsewhere(path) else next(self._problems(path), None)
         except OSError as error:
             problem = f"cannot be used: {error.strerror or error}"
         except ValueError as error:  # a null character
@@ -86,6 +86,11 @@ class PathType(ParamType, ABC):
             return self.convert(path, None, click.get_current_context())
         except click.BadParameter as error:
             raise BadPathError(error.message, error.ctx, param_hint=f"'{option}'") from None
+
+    def _problems(self, path: str) -> Iterator[str]:
+        if not path:  # else it would be the current folder
+            yield "is empty"
+        yield from self.problems(path)
 
     @abstractmethod
     def problems(self, path: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from soapjms.cli.paths import InputFolder, OutputFile, error_text
 from soapjms.cli.status import FINDINGS_STATUS, USAGE_STATUS
@@ -33,7 +34,7 @@ def _share(ctx: click.Context, param: click.Parameter, percent: float) -> float:
     show_default=True,
     callback=_share,
     metavar="POINTS",
-    help="Percentage points by which a share may change and still count as the same.",
+    help="Percentage points by which a share may change from DIR to NEW and still count as the same.",
 )
 @click.option(
     "--against", metavar="OLD", type=RESULTS, help="Results of an earlier replay, which the page compares DIR with."
@@ -45,7 +46,15 @@ def _share(ctx: click.Context, param: click.Parameter, percent: float) -> float:
     help="Write a page with the trend over DIR, NEW and all NEWER.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json, or the comparison, as JSON.")
-def command(folders: tuple[str, ...], tolerance: float, against: str | None, trend: str | None, as_json: bool) -> None:
+@click.pass_context
+def command(
+    context: click.Context,
+    folders: tuple[str, ...],
+    tolerance: float,
+    against: str | None,
+    trend: str | None,
+    as_json: bool,
+) -> None:
     """Write report.html and junit.xml of a replay's results again, or compare replays.
 
     DIR is the --out folder of a replay. With NEW, the results of a later replay, nothing is written: the command shows
@@ -61,6 +70,9 @@ def command(folders: tuple[str, ...], tolerance: float, against: str | None, tre
         raise click.UsageError(f"two folders are compared on the terminal, got {len(paths)}; --trend PAGE takes more")
     if len(paths) == 2 and against is not None:
         raise click.UsageError("--against is for the page of DIR; two folders are compared on the terminal")
+    is_comparison = trend is None and len(paths) == 2
+    if not is_comparison and context.get_parameter_source("tolerance") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--tolerance is for two folders, which are compared on the terminal")
     try:
         if trend is not None:
             _write_trend(paths, Path(trend))

@@ -61,6 +61,7 @@ def bad_paths(kind: PathType, folder: Path) -> Iterator[str]:
     (folder / "loop").symlink_to("loop")
     yield "file/below"
     yield "n" * 300
+    yield ""
     if isinstance(kind, InputFile | InputFolder):
         yield "missing"
         yield "missing/below"

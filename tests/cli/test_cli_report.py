@@ -64,6 +64,19 @@ def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
     assert run(out, out, "--tolerance", "nan").exit_code == 2
 
 
+@pytest.mark.parametrize("words", [[], ["--against", "out"], ["out", "--trend", "trend.html"]])
+def test_a_tolerance_where_nothing_is_compared_on_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """It is refused, as it would change nothing."""
+    replayed(tmp_path, "out", 1)
+    monkeypatch.chdir(tmp_path)
+    done = run("out", *words, "--tolerance", "0")
+    assert done.exit_code == 2
+    assert "--tolerance is for two folders" in done.output
+    assert not (tmp_path / "trend.html").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "path", "value"),
     [
