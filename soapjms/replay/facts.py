@@ -350,7 +350,7 @@ class GivenPart(NamedTuple):
     Attributes:
         number: its number among all parts.
         split: the part.
-        stream: its octets, if the log is not a file on this machine.
+        stream: its octets, if the log is open already, or not a file on this machine.
     """
 
     number: int

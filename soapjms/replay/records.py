@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import lru_cache, partial, reduce
 from itertools import count
 from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, TypeVar, cast
@@ -70,9 +71,14 @@ class CapturedRecord(NamedTuple):
 # Records
 
 
-def read(split: Split) -> Iterator[CapturedRecord | RejectedRow]:
-    """Read the records of one part of a log. Blank lines are skipped."""
-    return _opened(split, READERS[split.log.form], None)
+def read(split: Split, stream: BinaryIO | None = None) -> Iterator[CapturedRecord | RejectedRow]:
+    """Read the records of one part of a log. Blank lines are skipped.
+
+    Args:
+        split: the part.
+        stream: its octets, if the log is open already, or not a file on this machine.
+    """
+    return _opened(split, READERS[split.log.form], stream)
 
 
 class LineEnds:
@@ -94,7 +100,7 @@ def read_columns(
 
     Args:
         split: the part.
-        stream: its octets, if the log is not a file on this machine.
+        stream: its octets, if the log is open already, or not a file on this machine.
         ends: is told how many lines end in the part, if it is one of a file of lines.
     """
     lines = LINE_READERS.get(split.log.form)
@@ -178,12 +184,9 @@ def _opened(
 def _read(
     split: Split, reader: Callable[[Split, BinaryIO], Iterator[T]], stream: BinaryIO | None
 ) -> Iterator[T | RejectedRow]:
-    if stream is not None:
-        yield from reader(split, stream)
-        return
     try:
-        with open_log(split.log) as stream:
-            yield from reader(split, stream)
+        with open_log(split.log) if stream is None else nullcontext(stream) as octets:
+            yield from reader(split, octets)
     except OSError as error:
         yield RejectedRow(split.log.name, None, f"cannot be read: {error.strerror or error}")
 

@@ -29,6 +29,7 @@ from soapjms.replay.engines import EXACT, LOCAL, SPARK, EngineName
 from soapjms.replay.follower import follow, steps
 from soapjms.replay.follower.held_records import FORMAT, HELD, HeldRecords
 from soapjms.replay.report import load
+from soapjms.replay.tasks import PartsFound
 from soapjms.replay.terms import LateRecord
 
 NO_TIME = timedelta(0)
@@ -193,6 +194,30 @@ def test_large_records(tmp_path: Path) -> None:
         to_json(capture(large[5], at(10)))
     )
     assert len(list((tmp_path / "out.checkpoint/held/large").iterdir())) == 1
+
+
+@pytest.mark.parametrize(("is_cut", "messages", "rejected"), [(False, 2, 0), (True, 0, 1)])
+def test_a_log_that_is_changed_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: int, rejected: int, *, is_cut: bool
+) -> None:
+    """One that gets another name is read whole; what is missing of one that is cut is rejected, not passed over."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    log = write_log(logs / "log.jsonl", *(capture(request(n), at(n)) for n in range(2)))
+    reading = steps.read_parts
+
+    def changed(*given: Any, **named: Any) -> PartsFound:
+        if is_cut:
+            log.write_bytes(b"")
+        elif log.exists():
+            log.rename(logs / "log-1.jsonl")
+        return reading(*given, **named)
+
+    monkeypatch.setattr(steps, "read_parts", changed)
+    monkeypatch.setattr(follower, "cores", lambda: 1)
+    done = follow(logs, tmp_path / "out", engine=LOCAL, until_idle=NO_TIME)
+    assert (done.members["messages"], done.members["rejected"]) == (messages, rejected)
+    assert all("were not read in time" in each["reason"] for each in rows(tmp_path / "out", "rejected"))
 
 
 def test_logs_in_parquet(tmp_path: Path) -> None:

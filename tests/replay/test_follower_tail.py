@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import BinaryIO
 
 import pyarrow as pa
 import pytest
@@ -19,8 +20,8 @@ from soapjms.generate import generate
 from soapjms.protocol.record import Direction, capture, parse_time, to_json
 from soapjms.replay import replay
 from soapjms.replay.follower import tail as follower_tail
-from soapjms.replay.follower.tail import Chunk, Plan, Tail, split_of
-from soapjms.replay.inputs import RejectedRow, expand, whole
+from soapjms.replay.follower.tail import Chunk, Plan, Tail, opened_chunk
+from soapjms.replay.inputs import FolderContents, RejectedRow, expand, whole
 from soapjms.replay.parquet import RECORDS, to_row
 from soapjms.replay.records import CapturedRecord, read
 
@@ -37,8 +38,8 @@ def tail(folder: Path, last: Plan | None = None, octets: int = 1 << 20) -> Tail:
 
 def read_chunk(chunk: Chunk) -> list[CapturedRecord | RejectedRow]:
     """Read the records of a chunk."""
-    split = split_of(chunk)
-    return [split] if isinstance(split, RejectedRow) else list(read(split))
+    with opened_chunk(chunk) as part:
+        return [part] if isinstance(part, RejectedRow) else list(read(*part))
 
 
 def found(chunks: tuple[Chunk, ...] | list[Chunk]) -> list[tuple[int | None, str]]:
@@ -241,6 +242,71 @@ def test_a_log_that_is_renamed_before_its_plan_is_carried_out(tmp_path: Path) ->
     ((number, reason),) = found(plan.chunks)
     assert number is None
     assert "were not read in time" in reason
+
+
+def test_a_log_that_is_renamed_while_the_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its position is not lost, though it is missed under either name."""
+    path = tmp_path / "log.jsonl"
+    append(path, line(1))
+    watched = tail(tmp_path)
+    assert numbers(watched) == [1]
+    append(path, line(2))
+    listed = follower_tail.files_below
+
+    def rotated(folder: Path, leave_out: Callable[[Path], bool]) -> FolderContents:
+        contents = listed(folder, leave_out)
+        if not (tmp_path / "old.jsonl").exists():
+            path.rename(tmp_path / "old.jsonl")
+            append(path, line(3))
+        return contents
+
+    monkeypatch.setattr(follower_tail, "files_below", rotated)
+    assert sorted(numbers(watched)) == [2, 3]
+    assert numbers(watched) == []
+
+
+def test_a_log_that_is_renamed_while_it_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is looked through again."""
+    path = tmp_path / "log.jsonl"
+    append(path, line(1))
+    plan = tail(tmp_path).plan()
+    assert plan is not None
+    path.rename(tmp_path / "b.jsonl")
+    append(path, line(2))
+    opening = follower_tail.open_file
+
+    def renamed(name: str) -> BinaryIO:
+        if name.endswith("b.jsonl"):
+            Path(name).rename(tmp_path / "a.jsonl")
+        return opening(name)
+
+    monkeypatch.setattr(follower_tail, "open_file", renamed)
+    assert found(plan.chunks) == [(1, "call-1")]
+
+
+def test_a_log_that_is_renamed_while_it_is_read(tmp_path: Path) -> None:
+    """The file that was opened is read."""
+    path = tmp_path / "log.jsonl"
+    append(path, line(1))
+    plan = tail(tmp_path).plan()
+    assert plan is not None
+    with opened_chunk(plan.chunks[0]) as part:
+        path.unlink()
+        append(path, line(2) * 9)
+        assert not isinstance(part, RejectedRow)
+        assert [each.line for each in read(*part)] == [1]
+
+
+def test_a_log_with_a_line_without_end_is_renamed(tmp_path: Path) -> None:
+    """The rest is read under the other name, and not from the log that follows."""
+    path = tmp_path / "log.jsonl"
+    append(path, line(1) + line(2)[:-1])
+    watched = tail(tmp_path)
+    assert watched.plan() is not None
+    rests = watched.rests()
+    path.rename(tmp_path / "old.jsonl")
+    append(path, line(3) * 9)
+    assert found(rests) == [(2, "call-2")]
 
 
 def test_positions_of_an_earlier_version(tmp_path: Path) -> None:

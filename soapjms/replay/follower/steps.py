@@ -30,7 +30,7 @@ from soapjms.replay.flat_records import EPOCH, Unpacker, microseconds
 from soapjms.replay.follower.checkpoint import RESULTS, Checkpoint
 from soapjms.replay.follower.held_records import HELD, MEMORY_LIMIT, ROWS
 from soapjms.replay.follower.results import FollowResults, earlier, first_late, first_rejects
-from soapjms.replay.follower.tail import Chunk, Plan, split_of
+from soapjms.replay.follower.tail import Chunk, Plan, is_still_there, not_in_time, opened_chunk
 from soapjms.replay.inputs import RejectedRow
 from soapjms.replay.output import PART, Rows
 from soapjms.replay.parquet import TIMESTAMP
@@ -69,6 +69,24 @@ class _NewRecords(NamedTuple):
     first_late: tuple[LateRecord, ...]
     rejected: int
     rejects: tuple[RejectedRow, ...]
+
+
+class _ChunkRead(NamedTuple):
+    """What was read of a chunk, or None if it cannot be read; and why it, or some of it, was not."""
+
+    found: PartsFound | None
+    lost: RejectedRow | None
+
+
+def _read_chunk(given: tuple[int, Chunk], folder: Path, terms: ReplayTerms, keeps: Path) -> _ChunkRead:
+    """Read a chunk as the part of a number; see `read_parts`."""
+    number, chunk = given
+    with opened_chunk(chunk) as part:
+        if isinstance(part, RejectedRow):
+            return _ChunkRead(None, part)
+        split, stream = part
+        found = read_parts([GivenPart(number, split, stream)], folder, terms, keeps)
+        return _ChunkRead(found, None if is_still_there(chunk, stream) else not_in_time(chunk))
 
 
 class FollowSteps:
@@ -134,21 +152,15 @@ class FollowSteps:
         """Add the records of chunks that are in time; write late/ and rejected/."""
         for name in RESULTS:
             (folder / name).mkdir()
-        splits = [split_of(chunk) for chunk in chunks]
-        parts = [each for each in splits if not isinstance(each, RejectedRow)]
         free = filterfalse(self._held.parts().__contains__, count())
-        read = partial(read_parts, folder=self._folder, terms=self._terms, keeps=self._held.large)
-        found = [*self._tasks.map(read, ([GivenPart(*each)] for each in zip(free, parts, strict=False)))]
-        refused = [each for each in splits if isinstance(each, RejectedRow)]
-        refused_lines = chain.from_iterable(each.take_refused() for each in found)
-        rejected, rejects = write_rejected(chain(refused, refused_lines), folder / "rejected")
-        facts = taken_rows((each.facts for each in found), FACTS)
-        contents = pa.concat_tables(
-            [
-                HELD.empty_table(),
-                *(_contents(each, split.log.name) for each, split in zip(found, parts, strict=True)),
-            ]
-        )
+        read = partial(_read_chunk, folder=self._folder, terms=self._terms, keeps=self._held.large)
+        told = [*self._tasks.map(read, zip(free, chunks, strict=False))]
+        found = [(chunk.name, each.found) for chunk, each in zip(chunks, told, strict=True) if each.found is not None]
+        lost = [each.lost for each in told if each.lost is not None]
+        refused_lines = chain.from_iterable(each.take_refused() for _, each in found)
+        rejected, rejects = write_rejected(chain(lost, refused_lines), folder / "rejected")
+        facts = taken_rows((each.facts for _, each in found), FACTS)
+        contents = pa.concat_tables([HELD.empty_table(), *(_contents(each, name) for name, each in found)])
         times, now = facts.column("time"), microseconds(datetime.now(UTC))
         newest = pc.max(times.filter(pc.less_equal(times, now))).as_py()  # later times come from wrong clocks
         is_late = pc.less(times, -(1 << 63) if before.watermark is None else microseconds(before.watermark))

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC
 from hashlib import blake2b
@@ -77,7 +78,8 @@ class Chunk(NamedTuple):
         rest: whether it is all the rest of the file, whole or not.
         marked: whether it begins with a byte order mark.
         problem: why it is rejected instead of read, or None.
-        digest: that of the file up to `end`, see `digest_of`; empty to read whatever is there now.
+        digest: that of the file up to `end`, or up to `start` if it is the rest, see `digest_of`; empty to read
+            whatever is there now.
     """
 
     path: str
@@ -206,41 +208,71 @@ def _first_time(stream: BinaryIO) -> str:
         return ""
 
 
-def split_of(chunk: Chunk) -> Split | RejectedRow:
-    """Return a chunk as a part of a log, or why it is none."""
+MAX_LOOKS: Final = 5
+"""How often a folder is looked through for a file, as others may be renamed at the same time."""
+
+
+@contextmanager
+def opened_chunk(chunk: Chunk) -> Iterator[tuple[Split, BinaryIO] | RejectedRow]:
+    """Yield a chunk as a part of a log, and its open file, which may be renamed meanwhile; or why it cannot be read."""
     if chunk.problem is not None:
-        return RejectedRow(chunk.name, None, chunk.problem)
-    path = _path_of(chunk)
-    if path is None:
-        said = f"the octets from {chunk.start} to {chunk.end} were not read in time: the file was written anew or moved"
-        return RejectedRow(chunk.name, None, said)
-    if chunk.form is not LogForm.PARQUET:
-        log = LogFile(0, chunk.name, path, chunk.end, chunk.form)
-        return Split(log, chunk.start, None if chunk.rest else chunk.end, chunk.first_line)
+        yield RejectedRow(chunk.name, None, chunk.problem)
+        return
     try:
-        with open(path, "rb") as stream:
-            found = opened(stream, 0, chunk.name, path)
+        stream = _open(chunk)
     except OSError as error:
-        return RejectedRow(chunk.name, None, f"cannot be read: {error.strerror or error}")
-    return found if isinstance(found, RejectedRow) else whole(found).without_groups
+        yield RejectedRow(chunk.name, None, f"cannot be read: {error.strerror or error}")
+        return
+    if stream is None:
+        yield not_in_time(chunk)
+        return
+    with stream:
+        stream.seek(0)
+        split = _split_of(chunk, stream)
+        stream.seek(0)
+        yield split if isinstance(split, RejectedRow) else (split, stream)
 
 
-def _path_of(chunk: Chunk) -> str | None:
-    """Return the path of a chunk's file, which may have been renamed in its folder since; None if it is gone."""
-    if not chunk.digest or _is_at(chunk.path, chunk):
-        return chunk.path
+def not_in_time(chunk: Chunk) -> RejectedRow:
+    """Return the row of rejected/ for a chunk that is gone."""
+    said = f"the octets from {chunk.start} to {chunk.end} were not read in time: the file was written anew or moved"
+    return RejectedRow(chunk.name, None, said)
+
+
+def is_still_there(chunk: Chunk, stream: BinaryIO) -> bool:
+    """Say whether a file has what a chunk is a part of: all of it, or of the rest of a file, what comes before."""
     with suppress(OSError):
-        beside = sorted(Path(chunk.path).parent.iterdir())
-        return next((str(each) for each in beside if each.name.endswith(SUFFIXES) and _is_at(str(each), chunk)), None)
+        return not chunk.digest or digest_of(stream, chunk.start if chunk.rest else chunk.end) == chunk.digest
+    return False
+
+
+def _split_of(chunk: Chunk, stream: BinaryIO) -> Split | RejectedRow:
+    if chunk.form is LogForm.PARQUET:
+        found = opened(stream, 0, chunk.name, chunk.path)
+        return found if isinstance(found, RejectedRow) else whole(found).without_groups
+    log = LogFile(0, chunk.name, chunk.path, chunk.end, chunk.form)
+    return Split(log, chunk.start, None if chunk.rest else chunk.end, chunk.first_line)
+
+
+def _open(chunk: Chunk) -> BinaryIO | None:
+    """Open a chunk's file, which may have been renamed in its folder since; return None if it is gone.
+
+    Raises:
+        OSError: it cannot be opened, and nothing is known of its content.
+    """
+    if not chunk.digest:
+        return open_file(chunk.path)
+    for _ in range(MAX_LOOKS):
+        beside: list[Path] = []
+        with suppress(OSError):
+            beside = sorted(each for each in Path(chunk.path).parent.iterdir() if each.name.endswith(SUFFIXES))
+        for path in (chunk.path, *map(str, beside)):
+            with suppress(OSError):
+                stream = open_file(path)
+                if is_still_there(chunk, stream):
+                    return stream
+                stream.close()
     return None
-
-
-def _is_at(path: str, chunk: Chunk) -> bool:
-    try:
-        with open_file(path) as stream:
-            return digest_of(stream, chunk.end) == chunk.digest
-    except OSError:
-        return False
 
 
 PLAN_OCTETS: Final = 64 << 20
@@ -359,10 +391,9 @@ class Tail:
     def plan(self) -> Plan | None:
         """Plan what to read next; None if there is nothing new."""
         chunks: list[Chunk] = []
-        below = self._below()
+        below = self._recognised()
         for each in below.refused:
             self._refuse(each, chunks)
-        self._recognise(below)
         sources = [source for path in map(str, below.logs) if (source := self._source(path)) is not None]
         heapify(sources)
         left = self._octets
@@ -385,9 +416,7 @@ class Tail:
     def rests(self) -> list[Chunk]:
         """Return the parts behind the whole lines of all files, as if nothing followed."""
         found = []
-        below = self._below()
-        self._recognise(below)
-        for path in map(str, below.logs):
+        for path in map(str, self._recognised().logs):
             place = self._places.get(path, FilePosition())
             try:
                 size, form = os.stat(path).st_size, place.form or form_at(path)
@@ -398,7 +427,8 @@ class Tail:
                 if os.path.lexists(path):  # else it was deleted
                     found.append(Chunk(path, LogForm.LINES, 0, 0, 0, problem=why_closed(error)))
                 continue
-            found.append(Chunk(path, form, place.octets, size, place.line, rest=True, marked=marked))
+            chunk = Chunk(path, form, place.octets, size, place.line, rest=True, marked=marked, digest=place.digest)
+            found.append(chunk)
         return found
 
     def others(self) -> list[str]:
@@ -415,19 +445,34 @@ class Tail:
             chunks.append(Chunk(folder.file, LogForm.LINES, 0, 0, 0, problem=folder.reason))
             place.dead = True
 
-    def _recognise(self, below: FolderContents) -> None:
-        """Find the positions of files that were renamed or written anew since the last look."""
-        looks = {path: look for path in map(str, below.logs) if (look := _look(path)) is not None}
-        places = self._places
-        strange = {path for path, look in looks.items() if self._seen.get(path) != look and not self._knows(path, look)}
+    def _recognised(self) -> FolderContents:
+        """List the folder, and find the positions of files that were renamed or written anew since the last look.
+
+        A file that is renamed during a look may be missed in it, or seen twice. So what looks new is looked at again.
+        """
+        for _ in range(MAX_LOOKS):
+            below = self._below()
+            looks = _looks(below)
+            strange = {
+                path for path, look in looks.items() if self._seen.get(path) != look and not self._knows(path, look)
+            }
+            renamed = self._renamed(strange, looks)
+            if not strange or _inodes(_looks(self._below())) == _inodes(looks):
+                break
         self._seen = looks
+        found = {path: self._places[former] for path, former in renamed.items()}
+        for path in strange.union(renamed.values()):
+            self._places.pop(path, None)
+            self._examined.pop(path, None)
+        self._places.update({path: found.get(path) or FilePosition(inode=looks[path].inode) for path in strange})
+        return below
+
+    def _renamed(self, strange: AbstractSet[str], looks: Mapping[str, _Look]) -> dict[str, str]:
+        """Return the former paths of files that were renamed."""
+        places = self._places
         left = {place.inode: path for path, place in places.items() if path not in looks or path in strange}
         former = {path: left[looks[path].inode] for path in strange if looks[path].inode in left}
-        renamed = {path: places[name] for path, name in former.items() if _fits(path, places[name], looks[path])}
-        for path in strange.union(former[path] for path in renamed):
-            places.pop(path, None)
-            self._examined.pop(path, None)
-        places.update({path: renamed.get(path) or FilePosition(inode=looks[path].inode) for path in strange})
+        return {path: name for path, name in former.items() if _fits(path, places[name], looks[path])}
 
     def _knows(self, path: str, look: _Look) -> bool:
         """Say whether the file at a path is the one whose position is known."""
@@ -492,6 +537,14 @@ class _Look(NamedTuple):
     inode: int
     size: int
     changed: int
+
+
+def _looks(below: FolderContents) -> dict[str, _Look]:
+    return {path: look for path in map(str, below.logs) if (look := _look(path)) is not None}
+
+
+def _inodes(looks: Mapping[str, _Look]) -> dict[str, int]:
+    return {path: look.inode for path, look in looks.items()}
 
 
 def _look(path: str) -> _Look | None:
