@@ -265,6 +265,63 @@ def test_a_log_that_is_renamed_while_the_folder_is_listed(tmp_path: Path, monkey
     assert numbers(watched) == []
 
 
+def test_logs_that_are_renamed_at_each_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as that goes on, none is read from its beginning again, also after a restart."""
+    path = tmp_path / "log-9.jsonl"
+    append(path, line(1))
+    watched = tail(tmp_path)
+    assert numbers(watched) == [1]
+    listed, count = follower_tail.files_below, [9]
+
+    def rotated(folder: Path, leave_out: Callable[[Path], bool]) -> FolderContents:
+        contents = listed(folder, leave_out)
+        (tmp_path / f"log-{count[0]}.jsonl").rename(tmp_path / f"log-{count[0] - 1}.jsonl")
+        append(tmp_path / f"log-{count[0]}.jsonl", line(100 - count[0]))
+        count[0] -= 1
+        return contents
+
+    with monkeypatch.context() as patch:
+        patch.setattr(follower_tail, "MAX_LOOKS", 2)
+        patch.setattr(follower_tail, "files_below", rotated)
+        first = watched.plan()
+    assert first is not None
+    watched = tail(tmp_path, Plan.from_json(first.to_json()))
+    read = [int(text.removeprefix("call-")) for _, text in found(first.chunks)]
+    assert sorted([*read, *numbers(watched)]) == [*range(91, 100 - count[0])]
+    assert numbers(watched) == []
+
+
+def test_another_log_in_place_of_one_that_is_to_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for the other, though nothing was read of that one, and read on from where it was."""
+    append(tmp_path / "log.jsonl", line(1))
+    watched = tail(tmp_path)
+    assert numbers(watched) == [1]
+    append(tmp_path / "new.jsonl", line(2))
+    looked = watched._source
+
+    def renamed(path: str) -> object:
+        found = looked(path)
+        if path.endswith("new.jsonl") and (tmp_path / "log.jsonl").exists():
+            (tmp_path / "new.jsonl").rename(tmp_path / "newer.jsonl")
+            (tmp_path / "log.jsonl").rename(tmp_path / "new.jsonl")
+        return found
+
+    monkeypatch.setattr(watched, "_source", renamed)
+    assert watched.plan() is None
+    assert numbers(watched) == [2]
+
+
+def test_positions_of_files_that_are_gone_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest first, as each rotation of logs may leave one."""
+    monkeypatch.setattr(follower_tail, "MAX_GONE", 1)
+    watched = tail(tmp_path)
+    for number in range(9):
+        append(tmp_path / ".part", line(number) * (9 - number))
+        (tmp_path / ".part").rename(tmp_path / "log.jsonl")
+        assert set(numbers(watched)) == {number}
+    assert len(watched._places) <= 1 + 1
+
+
 def test_a_log_that_is_renamed_while_it_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder is looked through again."""
     path = tmp_path / "log.jsonl"

@@ -275,6 +275,10 @@ def _open(chunk: Chunk) -> BinaryIO | None:
     return None
 
 
+GONE: Final = "\0"
+"""What follows the former path in the name of the position of a file that is not there any more, or was missed."""
+MAX_GONE: Final = 1000
+"""Number of such positions that are kept, in case that their files are found under other names."""
 PLAN_OCTETS: Final = 64 << 20
 """Approximate size of the lines in a plan."""
 PLAN_PARTS: Final = 16
@@ -323,7 +327,7 @@ class Plan:
     Attributes:
         number: counts the plans, from 0.
         chunks: the parts.
-        places: the read positions after them.
+        places: the read positions after them, by path; that of a file that is gone by its former path and `GONE`.
         unread: the time of the earliest record that was left for the next plan, empty if that record has no time; None
             if all records are in this plan.
     """
@@ -448,7 +452,8 @@ class Tail:
     def _recognised(self) -> FolderContents:
         """List the folder, and find the positions of files that were renamed or written anew since the last look.
 
-        A file that is renamed during a look may be missed in it, or seen twice. So what looks new is looked at again.
+        A file that is renamed during a look may be missed, or seen twice: what looks new is looked at again. The
+        position of a file that is missed all the same is kept until it is found.
         """
         for _ in range(MAX_LOOKS):
             below = self._below()
@@ -456,23 +461,33 @@ class Tail:
             strange = {
                 path for path, look in looks.items() if self._seen.get(path) != look and not self._knows(path, look)
             }
-            renamed = self._renamed(strange, looks)
+            former = self._former(strange, looks)
             if not strange or _inodes(_looks(self._below())) == _inodes(looks):
                 break
-        self._seen = looks
-        found = {path: self._places[former] for path, former in renamed.items()}
-        for path in strange.union(renamed.values()):
-            self._places.pop(path, None)
+        self._seen, places = looks, self._places
+        renamed = {path: places[name] for path, name in former.items()}
+        for path in strange.union(former.values()):
+            place = places.pop(path, None)
             self._examined.pop(path, None)
-        self._places.update({path: found.get(path) or FilePosition(inode=looks[path].inode) for path in strange})
+            if place is not None and place.octets and path not in former.values():
+                places[f"{path}{GONE}{place.inode}"] = place
+        places.update({path: renamed.get(path) or FilePosition(inode=looks[path].inode) for path in strange})
+        for path in [path for path in places if GONE in path][:-MAX_GONE]:
+            del places[path]
         return below
 
-    def _renamed(self, strange: AbstractSet[str], looks: Mapping[str, _Look]) -> dict[str, str]:
-        """Return the former paths of files that were renamed."""
-        places = self._places
-        left = {place.inode: path for path, place in places.items() if path not in looks or path in strange}
-        former = {path: left[looks[path].inode] for path in strange if looks[path].inode in left}
-        return {path: name for path, name in former.items() if _fits(path, places[name], looks[path])}
+    def _former(self, strange: AbstractSet[str], looks: Mapping[str, _Look]) -> dict[str, str]:
+        """Return the former paths of files that were renamed, as their positions have them."""
+        left: dict[int, list[str]] = {}
+        for path, place in sorted(self._places.items(), key=lambda each: -each[1].octets):
+            if path not in looks or path in strange:
+                left.setdefault(place.inode, []).append(path)
+        found = {
+            path: next((name for name in left.get(look.inode, ()) if _fits(path, self._places[name], look)), None)
+            for path, look in looks.items()
+            if path in strange
+        }
+        return {path: name for path, name in found.items() if name is not None}
 
     def _knows(self, path: str, look: _Look) -> bool:
         """Say whether the file at a path is the one whose position is known."""
@@ -514,12 +529,13 @@ class Tail:
         start, line = place.octets, place.line
         try:
             with open_file(path) as stream:
-                if start and not place.is_read(stream):  # it was written anew since the look at it
+                inode = os.fstat(stream.fileno()).st_ino
+                if not (place.is_read(stream) if start else place.inode == inode):  # another since the look at it
                     self._seen.pop(path, None)
                     return 0
                 stream.seek(start)
                 found = FINDERS[place.form](stream, max(1, self._octets // PLAN_PARTS))
-                digest, inode = digest_of(stream, found.end), os.fstat(stream.fileno()).st_ino
+                digest = digest_of(stream, found.end)
         except OSError:
             return 0
         if found.end > start:
