@@ -516,9 +516,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path, options: dict[str, Any], said
 @pytest.mark.parametrize(
     ("out", "checkpoint", "said"),
     [
-        ("logs", "kept", "results must not go into .*logs, which holds the logs"),
-        (".", "kept", "results must not go into .*, which holds the logs"),
-        ("out", "logs", "checkpoint must not go into .*logs, which holds the logs"),
+        ("logs", "kept", "the results must not go into .*logs, which holds the logs"),
+        (".", "kept", "the results must not go into .*, which holds the logs"),
+        ("out", "logs", "the checkpoint must not go into .*logs, which holds the logs"),
         ("out", "out", "must be apart, got .*out and .*out"),
         ("out", "out/kept", "must be apart, got .*out and .*out/kept"),
         ("kept/out", "kept", "must be apart, got .*kept/out and .*kept"),

@@ -21,7 +21,7 @@ from soapjms.protocol.record import Direction, capture, parse_time, to_json
 from soapjms.replay import replay
 from soapjms.replay.follower import tail as follower_tail
 from soapjms.replay.follower.tail import Chunk, Plan, Tail, opened_chunk
-from soapjms.replay.inputs import FolderContents, RejectedRow, expand, whole
+from soapjms.replay.inputs import FolderContents, RejectedRow, expand, files_below, open_file, whole
 from soapjms.replay.parquet import RECORDS, to_row
 from soapjms.replay.records import CapturedRecord, read
 
@@ -251,10 +251,9 @@ def test_a_log_that_is_renamed_while_the_folder_is_listed(tmp_path: Path, monkey
     watched = tail(tmp_path)
     assert numbers(watched) == [1]
     append(path, line(2))
-    listed = follower_tail.files_below
 
     def rotated(folder: Path, leave_out: Callable[[Path], bool]) -> FolderContents:
-        contents = listed(folder, leave_out)
+        contents = files_below(folder, leave_out)
         if not (tmp_path / "old.jsonl").exists():
             path.rename(tmp_path / "old.jsonl")
             append(path, line(3))
@@ -271,10 +270,10 @@ def test_logs_that_are_renamed_at_each_look(tmp_path: Path, monkeypatch: pytest.
     append(path, line(1))
     watched = tail(tmp_path)
     assert numbers(watched) == [1]
-    listed, count = follower_tail.files_below, [9]
+    count = [9]
 
     def rotated(folder: Path, leave_out: Callable[[Path], bool]) -> FolderContents:
-        contents = listed(folder, leave_out)
+        contents = files_below(folder, leave_out)
         (tmp_path / f"log-{count[0]}.jsonl").rename(tmp_path / f"log-{count[0] - 1}.jsonl")
         append(tmp_path / f"log-{count[0]}.jsonl", line(100 - count[0]))
         count[0] -= 1
@@ -330,12 +329,11 @@ def test_a_log_that_is_renamed_while_it_is_looked_for(tmp_path: Path, monkeypatc
     assert plan is not None
     path.rename(tmp_path / "b.jsonl")
     append(path, line(2))
-    opening = follower_tail.open_file
 
     def renamed(name: str) -> BinaryIO:
         if name.endswith("b.jsonl"):
             Path(name).rename(tmp_path / "a.jsonl")
-        return opening(name)
+        return open_file(name)
 
     monkeypatch.setattr(follower_tail, "open_file", renamed)
     assert found(plan.chunks) == [(1, "call-1")]

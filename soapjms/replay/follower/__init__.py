@@ -101,8 +101,7 @@ def follow(
     terms = make_terms(profile, senders, properties, variants, window, exact=chosen == EXACT)
     patience = _patience(terms, disorder, window if remember is None else remember)
     source, target = _source(Path(folder)), _target(os.fspath(out))
-    kept = Checkpoint(Path(checkpoint or f"{target}.checkpoint").resolve())
-    _check_apart(source.resolve(), target, kept.folder)
+    kept = _checkpoint(Path(checkpoint or f"{target}.checkpoint").resolve(), source.resolve(), target)
     with kept.opened(_said(source, terms, patience)), _steps(chosen, kept, terms, patience, master, conf) as steps:
         following = _Following(
             kept, *steps, terms, source, target, earlier_results(against, terms), progress, on_report
@@ -168,19 +167,18 @@ def _target(out: str) -> Path:
     return target
 
 
-def _check_apart(source: Path, target: Path, checkpoint: Path) -> None:
-    """Refuse folders of which one would hide or replace another.
+def _checkpoint(folder: Path, source: Path, target: Path) -> Checkpoint:
+    """Return the checkpoint in a folder.
 
     Raises:
         UsageError: the logs are in the folder of the results or of the checkpoint, or one of these is in the other.
     """
-    for name, folder in (("results", target), ("checkpoint", checkpoint)):
-        if source.is_relative_to(folder):
-            raise UsageError(f"{name} must not go into {folder}, which holds the logs; name another folder for them")
-    if target.is_relative_to(checkpoint) or checkpoint.is_relative_to(target):
-        raise UsageError(
-            f"the folders of the results and of the checkpoint must be apart, got {target} and {checkpoint}"
-        )
+    for name, each in (("results", target), ("checkpoint", folder)):
+        if source.is_relative_to(each):
+            raise UsageError(f"the {name} must not go into {each}, which holds the logs; name another folder")
+    if target.is_relative_to(folder) or folder.is_relative_to(target):
+        raise UsageError(f"the folders of the results and of the checkpoint must be apart, got {target} and {folder}")
+    return Checkpoint(folder)
 
 
 def _said(source: Path, terms: ReplayTerms, patience: Patience) -> dict[str, Any]:
