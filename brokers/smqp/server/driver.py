@@ -1,7 +1,8 @@
 """The server with its sockets: an asyncio loop on a separate thread.
 
-Everything that arrives in one turn of the loop goes to the engine, is committed together, and is then answered. While
-a client does not read, the server does not read from it either, so that nothing piles up.
+Everything that arrives in one turn of the loop goes to the engine, is committed together, and is then answered; of one
+client's commands only some are executed in a turn. While a client does not read, the server does not read from it
+either, so that nothing piles up.
 
 Spec: SMQP 2 (two connections), 4.1.6.5.1, 6 (SMQPS).
 
@@ -156,7 +157,11 @@ class CommandProtocol(_Connection, asyncio.BufferedProtocol):
             super().resume()
 
 
-class NotifyProtocol(_Connection, asyncio.Protocol):
+NOTIFY_READ_OCTETS: Final = 1024
+"""Octets that are read at once from a notify connection, on which clients send only short acknowledgements."""
+
+
+class NotifyProtocol(_Connection, asyncio.BufferedProtocol):
     """A notify connection that the server opened to a client."""
 
     def __init__(self, server: Server, session: int, attempt: int, *, is_secure: bool) -> None:
@@ -170,9 +175,13 @@ class NotifyProtocol(_Connection, asyncio.Protocol):
         if self._is_secure:
             self.pause()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer to read into, which all connections of the server share."""
+        return self._server.buffer[:NOTIFY_READ_OCTETS]
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Hand octets to the engine."""
-        self._server.engine.notify_received(*self.key, data)
+        self._server.engine.notify_received(*self.key, bytes(self._server.buffer[:nbytes]))
         self._server.flush_soon()
 
     def resume_writing(self) -> None:
@@ -233,6 +242,7 @@ class Server:
         self._connecting: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._comparing: set[asyncio.Task[None]] = set()
         self._links: dict[str, PeerLink] = {}
+        self._waiting: set[CommandProtocol] = set()  # those with further commands, for the next turn
         self._is_flushing = False
         self._alarm: asyncio.TimerHandle | None = None
         self._lock = Lock()  # so that what is given to the loop comes before its closing
@@ -396,7 +406,8 @@ class Server:
         self._notifies.pop(protocol.key, None)
 
     def drained(self, protocol: CommandProtocol) -> None:
-        """Answer the commands that a client sent while writing to it was blocked."""
+        """Answer the commands that a client sent while writing to it was blocked, or while others had their turn."""
+        self._waiting.discard(protocol)
         if protocol.is_drained and self.engine.is_full(protocol.number):
             self.engine.drained(protocol.number)
             self.flush_soon()
@@ -445,7 +456,8 @@ class Server:
             return
         if isinstance(action, Write):
             protocol.write(action.data)
-            if protocol.is_drained and self.engine.is_full(action.session):
+            if protocol not in self._waiting and protocol.is_drained and self.engine.is_full(action.session):
+                self._waiting.add(protocol)
                 self._loop.call_soon(self.drained, protocol)
         elif isinstance(action, Close):
             protocol.close()

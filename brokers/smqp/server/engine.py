@@ -150,14 +150,14 @@ class SmqpEngine:
         return LOGGED_IN_READ_OCTETS if session is not None and session.is_ready else STRANGER_READ_OCTETS
 
     def is_full(self, number: int) -> bool:
-        """Say whether `drained` must be called once all written octets are sent."""
+        """Say whether `drained` must be called, in another turn, once all written octets are sent."""
         session = self.core.sessions.get(number)
         return session is not None and session.is_full
 
     def drained(self, number: int) -> None:
-        """Handle that all octets written to a client are sent."""
+        """Handle that all octets written to a client are sent, and that others have had their turn."""
         if (session := self.core.sessions.get(number)) is not None:
-            session.unsent = 0
+            session.unsent = session.executed = 0
             self.core.do(Resume(number))
             self._read(session)
 
@@ -290,6 +290,7 @@ class SmqpEngine:
     def _read(self, session: SmqpSession) -> None:
         while self._is_open(session) and (heard := session.reader.next()) is not None:
             self._refresh(session)
+            session.executed += 1
             self._answer(session, lambda heard=heard: self._handle(session, heard))  # type: ignore[misc]
             if session.is_busy and not session.is_ready:
                 self._note(session)

@@ -301,6 +301,10 @@ HIGH_WATER_OCTETS: Final = 256 * 1024
 """Octets of unsent replies above which no further commands of a client are read."""
 STRANGER_HIGH_WATER_OCTETS: Final = 4 * 1024
 """The same for a client that is not logged in."""
+TURN_COMMANDS: Final = 100
+"""Number of commands of one client that are executed before others get their turn."""
+STRANGER_TURN_COMMANDS: Final = 10
+"""The same for a client that is not logged in."""
 
 
 class Stage(StrEnum):
@@ -356,6 +360,7 @@ class SmqpSession:
             connection was opened.
         held: its share of the server's room for clients.
         unsent: octets written since all were last sent.
+        executed: commands executed since others last got their turn.
         is_busy: whether the reply to a command is still to come, so that no further command is read.
         interests: the patterns of subscriptions that end with the session; replaced when they change.
         heard: the queues that these cover, if it is known.
@@ -377,6 +382,7 @@ class SmqpSession:
         self.failures = 0
         self.missed_ports = 0
         self.unsent = 0
+        self.executed = 0
         self.is_busy = False
         self.interests: Mapping[str, str] = {}
         self.heard: HeardQueues | None = None
@@ -387,8 +393,10 @@ class SmqpSession:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many octets are unsent that no further command is read until they are sent."""
-        return self.unsent > (HIGH_WATER_OCTETS if self.is_ready else STRANGER_HIGH_WATER_OCTETS)
+        """Whether no further command is read until the written octets are sent and others have had their turn."""
+        if self.is_ready:
+            return self.unsent > HIGH_WATER_OCTETS or self.executed >= TURN_COMMANDS
+        return self.unsent > STRANGER_HIGH_WATER_OCTETS or self.executed >= STRANGER_TURN_COMMANDS
 
     @property
     def owner(self) -> Account:

@@ -15,6 +15,7 @@ from brokers.smqp.adapter.messages import to_message
 from brokers.smqp.client import Received
 from brokers.smqp.protocol.dialect import STRICT
 from brokers.smqp.protocol.messages import Attribute, Attributes, SmqpLimits, SmqpMessage, SmqpSection
+from brokers.smqp.server.actions import Action, NotifyWrite, Write
 
 MEBIBYTE = 1024 * 1024
 
@@ -114,6 +115,45 @@ def test_a_client_that_does_not_read(server: Running) -> None:
         client.socket.sendall(b"GET MESSAGE /t *\r\n" * 1_000_000)
     unharmed(server)
     client.close()
+    unharmed(server)
+
+
+@pytest.fixture
+def written(server: Running, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each turn of the server's loop adds how many replies and acknowledgements it writes."""
+    numbers: list[int] = []
+    engine, flush = server.server.engine, server.server.engine.flush
+
+    def noted() -> list[Action]:
+        actions = flush()
+        numbers.append(sum(isinstance(each, Write | NotifyWrite) for each in actions))
+        return actions
+
+    monkeypatch.setattr(engine, "flush", noted)
+    return numbers
+
+
+@pytest.mark.parametrize(("account", "most"), [("alice", 100), (None, 10)])
+def test_a_client_that_sends_many_commands_at_once(
+    server: Running, written: list[int], account: str | None, most: int
+) -> None:
+    """Only some of them are executed before others get their turn, before a login as after it; all are answered."""
+    client = server.raw() if account is None else server.client(account, listen=False)
+    written.clear()
+    client.send("NOOP\r\n" * 1000)
+    assert [client.reply() for _ in range(1000)] == [["200 OK"]] * 1000
+    assert max(written) == most
+    unharmed(server)
+
+
+def test_a_client_that_sends_many_lines_to_the_notify_connection(server: Running, written: list[int]) -> None:
+    """Few are read before others get their turn; all are answered."""
+    client = server.client("alice")
+    written.clear()
+    client.notify.send("310\r\n" * 10_000)
+    for _ in range(10_000):
+        client.notify.until(b"310 ACK\r\n")
+    assert max(written) < 250
     unharmed(server)
 
 
