@@ -121,7 +121,7 @@ class SmqpCore:
         self.wake(session)
 
     def leave(self, session: SmqpSession) -> None:
-        """Remove a session; its undelivered messages wait for its account, unless another session has them."""
+        """Remove a session; its undelivered messages go to another session of its account, or wait for one."""
         session.channel.end()
         if session.account is None:
             return
@@ -136,6 +136,7 @@ class SmqpCore:
                 self.deliveries.give_back(item)
         for smuid in smuids:
             self.settle(smuid)
+        self._hand_on(session)
         topics = self.session_topics(session.interests)
         with self.announce.counting(topics):
             session.interests = {}
@@ -147,6 +148,15 @@ class SmqpCore:
             temporary = self.directory.find(path)
             assert temporary is not None
             self.remove_topic(temporary)
+
+    def _hand_on(self, session: SmqpSession) -> None:
+        """Give the messages that wait for the account of a leaving session to another session of it, if any."""
+        account = session.owner.number
+        others = [each for each in self.sessions_of(account) if each is not session]
+        if others:
+            heir = min(others, key=lambda each: each.channel.is_suspended)
+            self.deliveries.adopt(account, heir.number)
+            self.wake(heir)
 
     def forget(self, session: SmqpSession) -> None:
         """Forget a session that has left, even if what it left could not be settled."""

@@ -421,7 +421,7 @@ def test_events_wait_for_the_message_that_is_on_its_way(server: Running) -> None
 
 
 def test_what_a_dead_session_had_not_acknowledged_goes_on(server: Running) -> None:
-    """To the account's next session; not if another session of the account has it."""
+    """To another session of the account, even if that came later, or to the next; not if another session has it."""
     first, second = server.client("alice"), server.client("alice")
     first.data("SUB MESSAGE /q/a")
     publisher = server.client("bob", listen=False)
@@ -436,6 +436,12 @@ def test_what_a_dead_session_had_not_acknowledged_goes_on(server: Running) -> No
     first.close()
     third = server.client("alice")
     assert third.smuid() == two
+    third.data("SET NOTIFY SUSPEND")
+    three = publisher.publish("/q/a", "3")
+    suspended, present = server.client("alice"), server.client("alice")  # both came too late for that message
+    suspended.data("SET NOTIFY SUSPEND")
+    third.close()
+    assert present.smuid() == three
 
 
 def test_one_client_that_is_slow_holds_up_nobody(server: Running) -> None:
