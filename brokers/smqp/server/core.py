@@ -239,7 +239,7 @@ class SmqpCore:
         if topic.kind is TopicKind.QUEUE:
             self.deliveries.add(smuid, topic.number, None, None, topic.path, priority, True)
             if message.timeout != FOREVER_SECONDS:
-                self.messages.set_state(smuid, MessageState.PENDING, message.received + message.timeout)
+                self.messages.set_state(smuid, MessageState.PENDING, self.clock() + message.timeout)
             self.wake_queue(topic)
         elif topic.kind is TopicKind.SESSION:
             for session in self._interested(topic):

@@ -15,7 +15,7 @@ import soapjms
 from brokers import Message, MessageType, SendFailedError, queue
 from brokers.smqp.protocol.dialect import LENIENT
 from brokers.smqp.protocol.messages import SmqpLimits
-from brokers.smqp.server import Right
+from brokers.smqp.server import Right, TopicKind
 
 
 @pytest.fixture
@@ -153,6 +153,26 @@ def test_SM_138_SM_139_SM_141_messages_are_published_again() -> None:
         for client in (bob, carol):
             assert client.received()[-1] == "again"
         assert alice.data("LIST MESSAGE /t") == [str(smuid)]
+
+
+def test_SM_138_a_message_of_a_queue_is_published_again() -> None:
+    """It stays as long as when it was new, although its time is over."""
+    clock = Clock()
+    with running(clock=clock) as server:
+        server.accounts("alice")
+        server.topics("/queue", kind=TopicKind.QUEUE)
+        server.topics("/queue/a")
+        alice = server.client("alice")
+        smuid = alice.publish("/queue/a", "1", "Timeout: 00:01:00", data="again")
+        clock.now += 61
+        server.sweep()
+        assert alice.data("LIST MESSAGE /queue/a/Trash") == [str(smuid)]
+        assert alice.code(f"REPUB MESSAGE /queue/a {smuid}") == 200
+        clock.now += 59
+        server.sweep()
+        assert alice.data("LIST MESSAGE /queue/a") == [str(smuid)]
+        alice.data("SUB MESSAGE /queue/a")
+        assert alice.received()[-1] == "again"
 
 
 def test_SM_193_a_receipt_is_sent_once(server: Running) -> None:
