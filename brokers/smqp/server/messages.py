@@ -8,7 +8,7 @@ Spec: SMQP 2.2.1 (Trash), 2.4, 3 (an account may be logged in several times), 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -112,10 +112,24 @@ class Messages:
         """Return a message, or None."""
         return _stored(self._database.row(f"{SELECT} WHERE smuid = ?", smuid))
 
-    def find(self, account: int, guid: str, uid: str) -> Iterator[StoredMessage]:
-        """Yield the messages that a session published under an identifier before (D-55 of the digest)."""
-        rows = self._database.rows(f"{SELECT} WHERE account = ? AND guid = ? AND uid = ?", account, guid, uid)
-        yield from filter(None, map(_stored, rows))
+    def find(
+        self, account: int, guid: str, uid: str, *, topic: int | None = None, header_start: bytes = b""
+    ) -> int | None:
+        """Return the number of a message that a session published under an identifier before (D-55 of the digest).
+
+        Args:
+            account: the account of the session.
+            guid: the guid of the session.
+            uid: the identifier.
+            topic: the topic of the message; None for any.
+            header_start: the beginning of its header.
+        """
+        row = self._database.row(
+            "SELECT smuid FROM messages WHERE account = ? AND guid = ? AND uid = ?"
+            " AND topic = IFNULL(?, topic) AND IFNULL(substr(header, 1, ?), x'') = ? LIMIT 1",
+            *(account, guid, uid, topic, len(header_start), header_start),
+        )
+        return None if row is None else int(row[0])
 
     def numbers(self, topic: int, *, trash: bool) -> list[int]:
         """List the messages of a topic, or of its Trash."""
@@ -125,17 +139,19 @@ class Messages:
         )
         return [number for (number,) in rows]
 
-    def within(self, topic: int, ranges: Ranges, limit: int, *, trash: bool) -> list[StoredMessage]:
-        """Return up to `limit` messages of a topic, or of its Trash, whose numbers are in ranges."""
+    def sizes(self, topic: int, ranges: Ranges, limit: int, *, trash: bool) -> dict[int, int]:
+        """Return up to `limit` messages of a topic, or of its Trash, in ranges: sizes by ascending numbers."""
         states = (MessageState.TRASH, MessageState.TRASH) if trash else KEPT
-        found: dict[int, StoredMessage] = {}
+        found: dict[int, int] = {}
         for begin, end in ranges:
-            rows = self._database.rows(
-                f"{SELECT} WHERE topic = ? AND state IN (?, ?) AND smuid BETWEEN ? AND ? ORDER BY smuid LIMIT ?",
-                *(topic, *states, begin, end, limit - len(found)),
+            found.update(
+                self._database.rows(
+                    "SELECT smuid, size FROM messages"
+                    " WHERE topic = ? AND state IN (?, ?) AND smuid BETWEEN ? AND ? ORDER BY smuid LIMIT ?",
+                    *(topic, *states, begin, end, limit - len(found)),
+                )
             )
-            found.update((message.smuid, message) for row in rows if (message := _stored(row)))
-        return [found[number] for number in sorted(found)]
+        return dict(sorted(found.items()))
 
     def count(self, topic: int, *, trash: bool = False) -> int:
         """Count the messages of a topic, or of its Trash."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import tracemalloc
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,38 @@ def test_a_client_that_does_not_read_notifications(server: Running) -> None:
         told.append(deaf.notified()[0])
     assert len(told) < 4000
     unharmed(server)
+
+
+@contextmanager
+def memory_within(octets: int) -> Iterator[None]:
+    """Check that the memory that Python allocates never grows by more octets."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < octets
+    finally:
+        tracemalloc.stop()
+
+
+def test_messages_that_are_too_many_for_an_answer(server: Running) -> None:
+    """They are refused without being read."""
+    client = server.client("alice", listen=False)
+    for number in range(20):
+        client.publish("/t", str(number), data="x" * MEBIBYTE)
+    with memory_within(4 * MEBIBYTE):
+        assert client.code("GET MESSAGE /t *") == 414
+    assert client.ask("GET MESSAGE /t 1-2") == ["200-OK", "200 2"]
+
+
+def test_one_cmuid_for_many_messages(server: Running) -> None:
+    """At different topics they are different messages; what came before is not read for each."""
+    topics = [f"/t/t{number}" for number in range(20)]
+    server.topics(*topics)
+    client = server.client("alice", listen=False)
+    numbers = [client.publish(topic, "same", data="x" * MEBIBYTE) for topic in topics]
+    with memory_within(4 * MEBIBYTE):
+        assert client.publish("/t", "same") == numbers[-1] + 1
+        assert client.publish(topics[0], "same") == numbers[0]
 
 
 def test_what_only_the_server_writes(server: Running) -> None:

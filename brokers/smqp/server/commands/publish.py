@@ -5,8 +5,6 @@ Spec: SMQP 2.3 (messages of other servers), 4.1.8, 4.1.9.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from brokers.smqp.protocol.commands import Command
 from brokers.smqp.protocol.dialogue import ReceivedCommand
 from brokers.smqp.protocol.ids import Cmuid, Smuid, parse_cmuid, parse_smuid, parse_timeout
@@ -45,7 +43,7 @@ def publish(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smq
     elif depth and Right.REMOTE not in core.rights.of(session.owner, path):
         depth = 0  # a message from a peer without the right REMOTE is not passed on
     if origin is None:
-        known = _published(core, session, command, lambda each: each.topic == topic.number)
+        known = core.messages.find(session.owner.number, session.guid, command.cmuid, topic=topic.number)
     else:
         known = _passed_on(core, origin)
     if known is not None:
@@ -79,14 +77,6 @@ def _origin(core: SmqpCore, session: SmqpSession, command: Command, content: Smq
     parse_cmuid(attributes.text("Cmuid"))
     path = command.topic.removeprefix(origin.host)
     return origin, parse_topic(path, core.options.dialect)
-
-
-def _published(
-    core: SmqpCore, session: SmqpSession, command: Command, is_same: Callable[[StoredMessage], bool]
-) -> int | None:
-    """Return the number of the message that the session published with this cmuid before, if it is the same one."""
-    found = core.messages.find(session.owner.number, session.guid, command.cmuid)
-    return next((each.smuid for each in found if is_same(each)), None)
 
 
 def _passed_on(core: SmqpCore, origin: Smuid) -> int | None:
@@ -182,7 +172,7 @@ def reply(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpA
     asked_at = core.directory.actual(find_topic(core, parse_topic(path, core.options.dialect)))
     need(core, session, path, Right.REPLY)
     first = Attributes([Attribute(REPLIED_SMUID, str(asked)), Attribute(REPLIED_CMUID, str(of))])
-    known = _published(core, session, command, lambda each: each.header.startswith(first.written()))
+    known = core.messages.find(session.owner.number, session.guid, command.cmuid, header_start=first.written())
     if known is not None:
         return _taken(command, known)
     publisher = _publisher(core, asked_at, asked, of)

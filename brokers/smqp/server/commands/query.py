@@ -21,6 +21,8 @@ from brokers.smqp.server.rights import Right
 from brokers.smqp.server.session import SmqpAnswer, SmqpSession
 from brokers.smqp.server.topics import Topic, TopicKind
 
+RANGES_PER_LINE: Final = 200
+"""Number of ranges of messages on one line, so that it is not too long however large the numbers are."""
 MAX_FOUND_KEYWORDS: Final = 20
 """Maximum number of keywords to find topics by: each is looked for in all keywords of all topics, while others wait."""
 
@@ -72,10 +74,16 @@ def list_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) ->
 
 
 def list_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
-    """List the messages that are kept at present, as numbers and ranges."""
+    """List the messages that are kept at present, as numbers and ranges.
+
+    Deviation: by 4.1.3.2 the numbers and ranges of messages are on one line. Here a line has at most 200 of them, as its
+    length is limited; others follow on further lines.
+    """
     path, is_trash = split_trash(heard.known.topic)
     numbers = core.messages.numbers(core.directory.actual(_listed(core, session, path)).number, trash=is_trash)
-    return SmqpAnswer(listing((format_ranges(ranges_of(numbers)),) if numbers else ()))
+    found = ranges_of(numbers)
+    parts = (found[at : at + RANGES_PER_LINE] for at in range(0, len(found), RANGES_PER_LINE))
+    return SmqpAnswer(listing(tuple(map(format_ranges, parts))))
 
 
 def find_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
@@ -120,16 +128,17 @@ def get_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -
     topic = core.directory.actual(find_topic(core, path))
     need(core, session, topic.path, Right.SUBSCRIBE)
     limit = core.options.max_in_answer
-    found = core.messages.within(topic.number, command.messages, limit + 1, trash=is_trash)
-    if not found:
+    sizes = core.messages.sizes(topic.number, command.messages, limit + 1, trash=is_trash)  # they may not fit in memory
+    if not sizes:
         raise RefusedError(ReplyCode.NOT_ACCEPTABLE, "the topic has none of these messages")
-    if len(found) > limit or sum(each.size for each in found) > core.options.limits.message + found[0].size:
+    if len(sizes) > limit or sum(sizes.values()) > core.options.limits.message + next(iter(sizes.values())):
         raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, "too many messages for one answer; ask for fewer")
+    found = filter(None, map(core.messages.get, sizes))
     bodies = b"".join(_written(core, each, command.topic) for each in found) + b"\r\n"
     (begin, end), *others = command.messages
     if begin == end and not others:
         return SmqpAnswer(plain(ReplyCode.OK), ReplyForm.BARE, bodies)
-    return SmqpAnswer(listing((str(len(found)),)), ReplyForm.BARE, bodies)
+    return SmqpAnswer(listing((str(len(sizes)),)), ReplyForm.BARE, bodies)
 
 
 def _written(core: SmqpCore, message: StoredMessage, topic: str) -> bytes:
