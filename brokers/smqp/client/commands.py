@@ -83,7 +83,7 @@ class Questions(ABC):
     def list_messages(self, topic: str) -> Ranges:
         """List the numbers of the messages in a topic, or in its Trash."""
         data = self.ask(Command(kind=CommandKind.LIST_MESSAGE, topic=topic)).data
-        return parse_ranges(",".join(data)) if data else ()
+        return tuple(each for line in data for each in parse_ranges(line))
 
     def find_topics(self, topic: str, *keywords: str) -> list[TopicKeywords]:
         """Find topics with any of the keywords, which may match in part; without keywords the topic itself."""

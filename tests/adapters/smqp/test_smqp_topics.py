@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from smqp_kit import Clock, Running, attribute, running
+from smqp_kit import Clock, Running, attribute, connected, running
 
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.server import Right
@@ -353,7 +353,7 @@ def test_SM_084_SM_233_what_a_login_may_not_see_is_not_there(server: Running) ->
 
 
 def test_SM_087_messages_are_listed_as_ranges(server: Running) -> None:
-    """Numbers and ranges, on one line."""
+    """Numbers and ranges, on one line if they are few."""
     server.topics("/a", "/b")
     client = server.client("alice", listen=False)
     for cmuid, topic in enumerate(("/a", "/a", "/b", "/a", "/a")):
@@ -362,6 +362,19 @@ def test_SM_087_messages_are_listed_as_ranges(server: Running) -> None:
     assert client.data("LIST MESS /b") == ["3"]
     server.topics("/c")
     assert client.data("LIST MESSAGE /c") == []
+
+
+def test_many_ranges_of_messages_are_listed_on_several_lines(server: Running) -> None:
+    """Each line has so many that a client can read it, however large the numbers are."""
+    server.server.administer(lambda admin: admin.number_messages_from(10**16))
+    server.topics("/a", "/b")
+    client = server.client("alice", listen=False)
+    for cmuid in range(900):
+        client.publish(("/a", "/b")[cmuid % 2], str(cmuid))
+    lines = client.data("LIST MESSAGE /a")
+    assert [line.count(",") + 1 for line in lines] == [200, 200, 50]
+    with connected(server.address) as other:
+        assert other.list_messages("/b") == tuple((number, number) for number in range(10**16 + 1, 10**16 + 900, 2))
 
 
 def test_SM_091_SM_092_SM_093_SM_200_messages_are_got(server: Running) -> None:
