@@ -19,13 +19,13 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from brokers.errors import BrokerError
+from brokers.errors import BrokerError, UsageError
 from brokers.listeners.descriptors import raise_limit
 from brokers.message import Destination, DestinationKind
 from brokers.redaction import shown
 from brokers.smqp.protocol.dialect import LENIENT, STRICT
 from brokers.smqp.server import Options, Server
-from brokers.smqp.server.setup import Setup, SetupError
+from brokers.smqp.server.setup import Setup
 from brokers.tls import server_context
 from brokers.url import bracketed
 from soapjms.cli.commands import AT_LEAST_ONE, SECONDS, DestinationName, F, grouped
@@ -361,13 +361,16 @@ def command(
     places = {"smqp": smqp, "smqps": smqps, **addresses(amqp)}
     if not any(places.values()):
         raise click.UsageError("give an address to listen at, such as --smqp localhost:7200 or --amqp localhost:5672")
+    idle = [name for name, value in (("store", store), ("setup", setup), ("context", context)) if value is not None]
+    if idle and not (smqp or smqps):
+        raise click.UsageError(f"--{idle[0]} is for SMQP: give an address to listen at, such as --smqp localhost:7200")
     try:
         setting = Setup() if setup is None else Setup.read(setup)
         tls = _tls([each for each in ("smqps", "amqps", "wss") if places[each]], cert, key)
-    except (SetupError, OSError) as error:
+        name = next((each for each in (context, setting.context) if each is not None), "localhost")
+        options = Options(context=name, dialect=LENIENT if lenient else STRICT, max_topics=max_topics)
+    except (UsageError, OSError) as error:
         raise click.UsageError(error_text(error)) from error
-    name = context or setting.context or "localhost"
-    options = Options(context=name, dialect=LENIENT if lenient else STRICT, max_topics=max_topics)
     options = options if max_octets is None else replace(options, max_octets=max_octets)
     ended = Event()
     raise_limit()
@@ -393,6 +396,8 @@ def _tls(needing: list[str], cert: str | None, key: str | None) -> ssl.SSLContex
     if key is not None and cert is None:
         raise click.UsageError("--key must come with its certificate: --cert FILE")
     if not needing:
+        if cert is not None:
+            raise click.UsageError("--cert is for TLS: give an address to listen at, such as --amqps localhost:5671")
         return None
     if cert is None:
         raise click.UsageError(f"--{needing[0]} needs a certificate: --cert FILE")

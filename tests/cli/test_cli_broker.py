@@ -144,7 +144,11 @@ def test_queues_over_smqps(setup: Path, tmp_path: Path) -> None:
         (("--smqps", "localhost:0"), "--cert"),
         (("--smqps", "localhost:0", "--cert", __file__), "the file of the certificate has no certificate in PEM"),
         (("--amqp", "localhost:0", "--key", __file__), "--key must come with its certificate: --cert FILE"),
+        (("--smqp", "localhost:0", "--cert", __file__), "--cert is for TLS: give an address to listen at"),
         (("--smqp", "localhost:0", "--setup", "none.toml"), "none.toml"),
+        (("--smqp", "localhost:0", "--context", "a b"), "context must be a name without blanks"),
+        (("--smqp", "localhost:0", "--context", ""), "context must be a name without blanks"),
+        (("--amqp", "localhost:0", "--store", "new.db"), "--store is for SMQP: give an address to listen at"),
         (("--amqp", "localhost:0", "--queue", "jms:queue:a"), "must be the name of a queue, such as 'a', not a URI"),
         (("--smqp", "localhost:0", "--max-transactions", "9"), "--amqp localhost"),
     ],
@@ -168,6 +172,9 @@ def test_two_servers_on_one_store(setup: Path, tmp_path: Path) -> None:
     assert "cannot be used as the store" in done.stderr
 
 
+LINK = "[links.b]\nhost = 'h'\naccount = 'a'\npassword = 's3cret'\n"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -182,6 +189,27 @@ def test_two_servers_on_one_store(setup: Path, tmp_path: Path) -> None:
         ("[topics.'/a']\ncolor = 1", "must be keywords"),
         ("[links.b]\npassword = 's3cret'", "host and an account"),
         ("[", "is not TOML"),
+        ("context = 1", "context must be a text"),
+        ("context = ''", "context must be a text"),
+        ("[accounts.a]\npassword = 5", r"\[accounts.a\] password must be a text"),
+        ("[accounts.a]\npassword = 's3cret'\nadmin = 'no'", r"\[accounts.a\] admin must be true or false, got 'no'"),
+        ("[accounts.a]\npassword = 's3cret'\npeer = 0", "peer must be true or false, got 0"),
+        ("[topics.a]", r"\[topics.'a'\]: a topic must begin with '/'"),
+        ("[topics.'/a/*']", "a part of a topic must be a letter"),
+        ("[topics.'/a']\nkeywords = 'WORLD'", r"keywords must be a list of strings, got 'WORLD'; write \['WORLD'\]"),
+        ("[topics.'/a']\nkeywords = [1]", "keywords must be a list of strings"),
+        ("[topics.'/a']\nkeywords = ['a/b']", "a keyword must not have slashes"),
+        ("[topics.'/a']\ntimeout = 'an hour'", r"\[topics.'/a'\]: timeout must be a number of seconds, at least 0"),
+        ("[topics.'/a']\ntimeout = -1", "timeout must be a number of seconds, at least 0, got -1"),
+        ("[topics.'/a']\ntimeout = nan", "timeout must be a number of seconds"),
+        ("[topics.'/a']\nretry_timeout = 0", "retry_timeout must be a number of seconds above 0, got 0"),
+        ("[topics.'/a']\nmax_retries = 1.5", "max_retries must be a whole number of at least 0, got 1.5"),
+        ("[topics.'/a']\nmax_messages = true", "max_messages must be a whole number of at least 1, got True"),
+        ("[topics.'/a']\nmax_octets = 99999999999999999999", "max_octets must be a whole number"),
+        (f"{LINK}topics = '/a'", r"\[links.'b'\]: topics must be a list of topics, got '/a'; write \['/a'\]"),
+        (f"{LINK}topics = ['a']", "a topic must begin with '/'"),
+        (f"{LINK}port = '720'", "port must be a number from 1 to 65535, got '720'"),
+        (f"{LINK}port = 65536", "port must be a number from 1 to 65535, got 65536"),
     ],
 )
 def test_setup_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:

@@ -17,7 +17,7 @@ from brokers.smqp.server.commands.lookup import find_topic
 from brokers.smqp.server.commands.topics import make_path
 from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.rights import ANYONE, ROOT_NUMBER, Right
-from brokers.smqp.server.topics import FOREVER_SECONDS, PARAMETERS, Topic, TopicKind
+from brokers.smqp.server.topics import FOREVER_SECONDS, Topic, TopicKind, check_parameters
 
 ACCOUNTS: Final = "/accounts"
 JMS: Final = {
@@ -123,11 +123,10 @@ class Administration:
             parameters: the values; None for the server's default, infinity for a timeout that never ends.
 
         Raises:
-            UsageError: a parameter is unknown.
+            UsageError: a parameter is unknown, or has a value that it cannot have.
             RefusedError: 404: there is no such topic; 401: the account lacks the right.
         """
-        if unknown := set(parameters) - set(PARAMETERS):
-            raise UsageError(f"parameters of a topic must be among {', '.join(PARAMETERS)}, got {', '.join(unknown)}")
+        check_parameters(parameters)
         topic: Topic = find_topic(self._core, path)
         if by is not None and Right.PARAMETERS not in self._core.rights.of(self._account(by), path):
             raise RefusedError(ReplyCode.UNAUTHORIZED, f"{by} lacks the right PARAMETERS at {path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from brokers.errors import UsageError
 from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 from brokers.smqp.protocol.dialogue import CLIENT_PORT
 from brokers.smqp.protocol.messages import SmqpLimits
@@ -56,6 +57,9 @@ class Options:
         hide_accounts: whether LOGIN replies as if every account existed; False replies 404 for missing ones.
         hide_ports: whether SET NOTIFY PORT replies 200 even if nobody listens there; False replies 404 or 408 then.
         scrypt_cost: the cost of hashing a password.
+
+    Raises:
+        UsageError: the context is empty, or has blanks or controls.
     """
 
     context: str = "localhost"
@@ -91,3 +95,8 @@ class Options:
     hide_accounts: bool = True
     hide_ports: bool = True
     scrypt_cost: int = 2**14
+
+    def __post_init__(self) -> None:
+        """Check the context, which is a part of topics and identifiers on the wire."""
+        if not self.context or not self.context.isprintable() or " " in self.context:
+            raise UsageError(f"context must be a name without blanks, such as mq.example, got {self.context!r}")

@@ -27,21 +27,27 @@ topics = ["/news/*"]
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from brokers.arguments import is_count, items
 from brokers.errors import UsageError
 from brokers.files import check_files, reason_of
+from brokers.smqp.protocol.dialect import LENIENT
 from brokers.smqp.protocol.dialogue import SERVER_PORT
+from brokers.smqp.protocol.replies import RefusedError
+from brokers.smqp.protocol.topics import parse_topic
 from brokers.smqp.protocol.words import parse_keywords
 from brokers.smqp.server.admin import Administration
 from brokers.smqp.server.links import Peer
 from brokers.smqp.server.rights import Right
-from brokers.smqp.server.topics import PARAMETERS
+from brokers.smqp.server.topics import PARAMETERS, check_parameters
 
 MAX_FILE_OCTETS: Final = 1 << 20
+MAX_PORT: Final = 65_535
 ACCOUNT_KEYS: Final = frozenset({"password", "password_file", "admin", "peer", "rights"})
 LINK_KEYS: Final = frozenset({"host", "port", "account", "password", "password_file", "topics"})
 KEYS: Final = frozenset({"context", "accounts", "topics", "links", "anyone"})
@@ -100,7 +106,7 @@ class Setup:
             raise SetupError(f"{path} is not TOML: {error}") from error
         _only(found, KEYS, str(path))
         return Setup(
-            found.get("context"),
+            _text(found, "context", str(path)) if "context" in found else None,
             tuple(_account(name, table, path) for name, table in _tables(found, "accounts")),
             _rights(found.get("anyone", {}), "anyone"),
             {name: _topic(name, table) for name, table in _tables(found, "topics")},
@@ -141,15 +147,30 @@ def _account(name: str, table: Mapping[str, Any], path: Path) -> NewAccount:
     _only(table, ACCOUNT_KEYS, f"[accounts.{name}]")
     password = _password(table, path, f"[accounts.{name}]")
     rights = _rights(table.get("rights", {}), f"[accounts.{name}] rights")
-    return NewAccount(name, password, bool(table.get("admin")), bool(table.get("peer")), rights)
+    return NewAccount(name, password, _flag(table, "admin", name), _flag(table, "peer", name), rights)
+
+
+def _flag(table: Mapping[str, Any], key: str, account: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise SetupError(f"[accounts.{account}] {key} must be true or false, got {value!r}")
+    return value
+
+
+def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+    """Return a text that is not empty; the error does not repeat it, as it may be a password."""
+    value = table[key]
+    if not isinstance(value, str) or not value:
+        raise SetupError(f"{where} {key} must be a text in quotes that is not empty")
+    return value
 
 
 def _password(table: Mapping[str, Any], path: Path, where: str) -> str:
     if ("password" in table) == ("password_file" in table):
         raise SetupError(f"{where} must have either a password or a password_file")
     if "password" in table:
-        return str(table["password"])
-    file = path.parent / str(table["password_file"])
+        return _text(table, "password", where)
+    file = path.parent / _text(table, "password_file", where)
     try:
         check_files(file)
         return file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
@@ -170,23 +191,45 @@ def _rights(table: Any, where: str) -> dict[str, Right]:
     return out
 
 
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Put the table into the error of a value in it."""
+    try:
+        yield
+    except UsageError as error:
+        raise SetupError(f"{where}: {error}") from None
+    except RefusedError as error:
+        raise SetupError(f"{where}: {error.why}") from None
+
+
 def _topic(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    _only(table, frozenset({"keywords", *PARAMETERS}) - {"kind"}, f"[topics.{name!r}]")
+    where = f"[topics.{name!r}]"
+    _only(table, frozenset({"keywords", *PARAMETERS}) - {"kind"}, where)
     values = dict(table)
-    if "keywords" in values:
-        values["keywords"] = parse_keywords(",".join(values["keywords"]))
-    return values
+    keywords = values.pop("keywords", [])
+    with _named(where):
+        parse_topic(name, LENIENT)
+        check_parameters(values)
+        return values | {"keywords": parse_keywords(",".join(items(keywords, "keywords")))}
 
 
 def _link(name: str, table: Mapping[str, Any], path: Path) -> Peer:
-    _only(table, LINK_KEYS, f"[links.{name!r}]")
+    where = f"[links.{name!r}]"
+    _only(table, LINK_KEYS, where)
     if not (table.get("host") and table.get("account")):
-        raise SetupError(f"[links.{name!r}] must have a host and an account")
+        raise SetupError(f"{where} must have a host and an account")
+    port = table.get("port", SERVER_PORT)
+    if not is_count(port) or port > MAX_PORT:
+        raise SetupError(f"{where} port must be a number from 1 to {MAX_PORT}, got {port!r}")
+    with _named(where):
+        topics = items(table.get("topics", ("*",)), "topics", "a list of topics")
+        for each in topics:
+            parse_topic(each, LENIENT, wildcard=True, everything=True)
     return Peer(
         context=name,
-        host=str(table["host"]),
-        port=int(table.get("port", SERVER_PORT)),
-        account=str(table["account"]),
-        password=_password(table, path, f"[links.{name!r}]"),
-        topics=tuple(table.get("topics", ("*",))),
+        host=_text(table, "host", where),
+        port=port,
+        account=_text(table, "account", where),
+        password=_password(table, path, where),
+        topics=topics,
     )

@@ -5,11 +5,14 @@ Spec: SMQP 2.2 (hierarchy, virtual topics, keywords), 2.2.2 (login topics).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from brokers.arguments import is_number
+from brokers.errors import UsageError
 from brokers.smqp.protocol.topics import ROOT, child, covers, fold, parent
 from brokers.smqp.server.database import Database
 
@@ -74,8 +77,44 @@ class TopicOwner(NamedTuple):
 
 
 TOPIC_COLUMNS: Final = tuple("id" if each.name == "number" else each.name for each in fields(Topic))
-PARAMETERS: Final = ("timeout", "retry_timeout", "max_retries", "max_messages", "max_message", "max_octets", "kind")
+MAX_STORED_NUMBER: Final = 2**63 - 1
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_STORED_NUMBER
+
+
+class ParameterRule(NamedTuple):
+    """What a parameter of a topic must be, in words, and the function that says whether a value is."""
+
+    wanted: str
+    fits: Callable[[Any], bool]
+
+
+MAXIMUM: Final = ParameterRule("a whole number of at least 1", partial(_is_whole, least=1))
+PARAMETERS: Final[Mapping[str, ParameterRule]] = {
+    "timeout": ParameterRule("a number of seconds, at least 0", lambda value: is_number(value) and value >= 0),
+    "retry_timeout": ParameterRule("a number of seconds above 0", lambda value: is_number(value) and value > 0),
+    "max_retries": ParameterRule("a whole number of at least 0", partial(_is_whole, least=0)),
+    "max_messages": MAXIMUM,
+    "max_message": MAXIMUM,
+    "max_octets": MAXIMUM,
+    "kind": ParameterRule("a TopicKind", lambda value: isinstance(value, TopicKind)),
+}
 """The parameters of a topic that an administrator may set (SM-242)."""
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Check the parameters of a topic; each may be None.
+
+    Raises:
+        UsageError: a parameter is unknown, or has a value that it cannot have.
+    """
+    for name, value in parameters.items():
+        if name not in PARAMETERS:
+            raise UsageError(f"parameters of a topic must be among {', '.join(PARAMETERS)}, got {name}")
+        if value is not None and not PARAMETERS[name].fits(value):
+            raise UsageError(f"{name} must be {PARAMETERS[name].wanted}, got {value!r}")
 
 
 class Directory:

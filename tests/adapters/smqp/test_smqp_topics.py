@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from smqp_kit import Clock, Running, attribute, connected, running
 
+from brokers.errors import UsageError
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode
 from brokers.smqp.server import Right
 
@@ -288,6 +289,9 @@ def test_SM_242_the_right_to_queue_parameters(server: Running) -> None:
     assert found.value.code is ReplyCode.UNAUTHORIZED
     with pytest.raises(ValueError, match="max_messages"):
         server.server.administer(lambda admin: admin.set_parameters("/t", color="red"))
+    for wrong in ({"kind": "queue"}, {"timeout": -1}, {"max_messages": "1"}):
+        with pytest.raises(UsageError, match=f"{next(iter(wrong))} must be"):
+            server.server.administer(lambda admin, wrong=wrong: admin.set_parameters("/t", **wrong))  # type: ignore[misc]
     server.server.administer(
         lambda admin: admin.set_parameters("/t", by="carol", max_messages=2, max_message=5, max_octets=700)
     )

@@ -76,8 +76,8 @@ def list_topics(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) ->
 def list_messages(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> SmqpAnswer:
     """List the messages that are kept at present, as numbers and ranges.
 
-    Deviation: by 4.1.3.2 the numbers and ranges of messages are on one line. Here a line has at most 200 of them, as its
-    length is limited; others follow on further lines.
+    Deviation: by 4.1.3.2 the numbers and ranges of messages are on one line. Here a line has at most 200 of them, as
+    its length is limited; others follow on further lines.
     """
     path, is_trash = split_trash(heard.known.topic)
     numbers = core.messages.numbers(core.directory.actual(_listed(core, session, path)).number, trash=is_trash)
