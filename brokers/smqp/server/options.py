@@ -39,7 +39,7 @@ class Options:
         trash_lifetime: how long messages stay in Trash (SM-046).
         memory: how long origins of forwarded messages are remembered, so that none is delivered twice.
         max_topics: maximum number of topics, at any depth; login topics are created nevertheless.
-        max_children: maximum number of topics directly below one.
+        max_children: maximum number of topics directly below one; an account has at most half as many temporary ones.
         max_octets: maximum total size of a topic's messages, unless the topic has its own max_octets. Each counts 256
             octets besides its texts; messages in Trash do not count.
         max_subscriptions: maximum number of subscriptions of an account, with those that end with its sessions; each

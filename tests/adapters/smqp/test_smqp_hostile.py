@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from smqp_kit import CREATED, Raw, Running, Wire, eventually, publication, running
+from smqp_kit import CREATED, Raw, Running, Wire, eventually, prepared, publication, running
 
 from brokers import DestinationKind, MessageType, Property, PropertyType, topic
 from brokers.smqp.adapter.messages import to_message
 from brokers.smqp.client import Received
 from brokers.smqp.protocol.dialect import STRICT
 from brokers.smqp.protocol.messages import Attribute, Attributes, SmqpLimits, SmqpMessage, SmqpSection
+from brokers.smqp.protocol.replies import SmqpStoreError
 from brokers.smqp.server.actions import Action, NotifyWrite, Write
 
 MEBIBYTE = 1024 * 1024
@@ -274,6 +276,36 @@ def test_a_full_store(tmp_path: Path) -> None:
         kept.append(client.publish("/t", "after", data="x" * 100_000))
         assert client.data("LIST MESSAGE /t") == [f"{kept[0]}-{kept[2]},{kept[3]}" if kept[3] > 4 else "1-4"]
         unharmed(server)
+
+
+def test_changes_of_an_operator_that_the_store_does_not_take(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller is told that they are undone."""
+    with monkeypatch.context() as patch:
+
+        def fail() -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        patch.setattr(server.server.engine.core.database, "commit", fail)
+        with pytest.raises(SmqpStoreError, match="did not take the changes; they are undone"):
+            server.accounts("carol")
+    assert server.server.administer(lambda admin: admin.accounts()) == ["alice", "bob"]
+    server.accounts("carol")
+    unharmed(server)
+
+
+def test_one_account_with_many_temporary_topics() -> None:
+    """It has half of the room for them, however many sessions it has."""
+    with running(max_children=6) as server:
+        prepared(server)
+        server.accounts("alice")
+        first, second = (server.client("alice", listen=False) for _ in range(2))
+        made = [first.code(f"CREATE TOPIC /temporary/queue/t{number}") for number in range(3)]
+        assert made == [200, 200, 200]
+        (refusal,) = second.ask("CREATE TOPIC /temporary/topic/t3")
+        assert refusal.endswith("an account may have at most 3 temporary topics, so that others have room too")
+        assert server.client("jms", listen=False).code("CREATE TOPIC /temporary/queue/other") == 200
+        assert first.code("REMOVE TOPIC /temporary/queue/t0") == 200
+        assert second.code("CREATE TOPIC /temporary/queue/t4") == 200
 
 
 def test_a_store_that_is_gone() -> None:

@@ -44,8 +44,12 @@ def create(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smqp
 
 
 def _make_temporary(core: SmqpCore, session: SmqpSession, command: Command) -> None:
-    """Create a topic of the session; note its owner before the topic is announced."""
+    """Create a topic of the session, unless its account has half of them; note its owner before it is announced."""
     refuse_temporary(core, *([] if command.target is None else [command.topic]))
+    account, most = session.owner.number, max(1, core.options.max_children // 2)
+    if sum(owner.account == account for owner in core.directory.owners.values()) >= most:
+        why = f"an account may have at most {most} temporary topics, so that others have room too"
+        raise RefusedError(ReplyCode.RESOURCE_TOO_LARGE, why, is_told=True)
     core.directory.owners[fold(command.topic)] = TopicOwner(session.owner.number, session.number)
     try:
         make_path(core, command.topic, keywords=command.keywords or ())
