@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -26,12 +27,14 @@ from typing import Any, Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from brokers import events
+from brokers.arguments import is_number
 from brokers.errors import ClosedError, UsageError
 from brokers.listeners.descriptors import bounded
 from brokers.listeners.guesses import Guesses, Lane
 from brokers.listeners.handshakes import Handshakes
 from brokers.listeners.room import Room
 from brokers.smqp.protocol.dialogue import SERVER_PORT
+from brokers.smqp.protocol.replies import SmqpStoreError
 from brokers.smqp.server.accounts import Password
 from brokers.smqp.server.actions import (
     Action,
@@ -276,7 +279,11 @@ class Server:
         return address[0], address[1]
 
     def administer(self, function: Callable[[Administration], T]) -> T:
-        """Run a function that makes administrative changes; if it raises, all of them are undone."""
+        """Run a function that makes administrative changes; if it raises, all of them are undone.
+
+        Raises:
+            SmqpStoreError: the changes could not be stored, and are undone.
+        """
         return self._wait(self._administer(function))
 
     async def _administer(self, function: Callable[[Administration], T]) -> T:
@@ -287,6 +294,8 @@ class Server:
             self.engine.core.reload()  # the state in memory still has the changes
             raise
         self.flush()
+        if not self.engine.is_stored:
+            raise SmqpStoreError("the store did not take the changes; they are undone, and all clients disconnected")
         return result
 
     def link(self, peer: Peer) -> None:
@@ -315,7 +324,12 @@ class Server:
 
         Args:
             goodbye: the number of seconds to announce; None for no announcement.
+
+        Raises:
+            UsageError: `goodbye` is not a number; nothing is closed then.
         """
+        if goodbye is not None and (not is_number(goodbye) or isnan(goodbye)):
+            raise UsageError(f"goodbye must be a number of seconds or None, got {goodbye!r}")
         with self._lock:
             if self._is_closed:
                 return

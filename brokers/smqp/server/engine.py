@@ -92,12 +92,18 @@ class SmqpEngine:
         database: the store.
         options: the operator's options.
         clock: returns the time in seconds since 1970.
+
+    Attributes:
+        core: the state and the operations.
+        is_available: whether new clients are served.
+        is_stored: whether the last `flush` has committed the changes.
     """
 
     def __init__(self, database: Database, options: Options, *, clock: Callable[[], float] = time.time) -> None:
         self.core = SmqpCore(database, options, clock)
         self.core.recover()
         self.is_available = True
+        self.is_stored = True
         self._last = 0
         self._unsettled: list[SmqpSession] = []  # those that have left, but not the store yet
         self._room = Room(options.max_sessions, "SMQP clients that have not logged in", most_each=options.max_strangers)
@@ -248,12 +254,13 @@ class SmqpEngine:
 
     def flush(self) -> list[Action]:
         """Commit all changes; return the actions to execute now, in order."""
-        core = self.core
+        core, self.is_stored = self.core, True
         self._guarded(core.pump)
         try:
             core.database.commit()
         except sqlite3.Error:
             events.SMQP_SERVER_COMMIT_FAILED.log()
+            self.is_stored = False
             return self._abandon()
         return core.take_actions()
 

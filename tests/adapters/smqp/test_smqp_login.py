@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from smqp_kit import PATIENCE, Clock, Listener, Running, attribute, running
 
-from brokers.errors import ClosedError
+from brokers.errors import ClosedError, UsageError
 from brokers.smqp.protocol.replies import RefusedError, ReplyCode, SmqpStoreError
 from brokers.smqp.server import CLIENT_PORT, SERVER_PORT, Options, Right, Server
 from brokers.smqp.server.accounts import Password
@@ -59,6 +60,14 @@ def test_a_server_that_is_administered_while_it_closes() -> None:
         server.close()
         with pytest.raises(ClosedError, match="the server was closed"):
             told.result(PATIENCE)
+
+
+@pytest.mark.parametrize("goodbye", ["soon", True, float("nan")])
+def test_a_server_that_is_closed_with_something_else_than_seconds(server: Running, goodbye: Any) -> None:
+    """It says what it takes, and goes on."""
+    with pytest.raises(UsageError, match="goodbye must be a number of seconds or None"):
+        server.server.close(goodbye)
+    assert server.client("alice", listen=False).code("NOOP") == 200
 
 
 def test_SM_006_one_reply_for_each_command(server: Running) -> None:
