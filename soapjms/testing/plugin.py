@@ -131,6 +131,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 # Hooks around a test
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Forget the stubs of an earlier run of the same test, which some plugins repeat after a failure."""
+    if KIT in item.stash:
+        del item.stash[KIT]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Verify the stubs of a test that has passed so far, as part of the test, so that it can still fail."""

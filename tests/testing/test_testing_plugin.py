@@ -130,6 +130,38 @@ def test_it(soapjms_stub):
     assert "no message was captured" in told
 
 
+RERUN = """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):
+    for _ in range(2):
+        item._initrequest()
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        if all(each.passed for each in reports):
+            break
+    for each in reports:
+        item.ihook.pytest_runtest_logreport(report=each)
+    return True
+"""
+"""What pytest-rerunfailures does: it runs a failed test again, as the same item."""
+
+
+def test_a_test_that_is_run_again(run: Run) -> None:
+    """What its stubs missed in the first run does not count in the second."""
+    run.pytester.makeconftest(RERUN)
+    run(
+        """
+runs = []
+
+def test_it(soapjms_stub, soapjms_client):
+    soapjms_stub.expect(GREET).respond(SAID)
+    runs.append(1)
+    assert len(runs) == 2, "not this time"
+    soapjms_client(soapjms_stub.uri).call(ENVELOPE)
+"""
+    ).assert_outcomes(passed=1)
+
+
 def test_a_capture_that_was_taken_away(run: Run) -> None:
     """The report of a failure says so, and harms nothing."""
     result = run("""
