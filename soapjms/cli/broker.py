@@ -278,7 +278,7 @@ def read_rights(file: Path) -> Callable[..., bool]:
     from brokers.amqp.listener import Rights
 
     try:
-        return Rights.read(file.read_text("utf-8"))
+        return Rights.read(file.read_text("utf-8-sig"))
     except ValueError as error:
         raise click.UsageError(f"{file}: {error}") from error
 
@@ -287,15 +287,22 @@ def read_users(file: Path) -> dict[str, str]:
     """Read users and passwords; empty lines and lines that begin with # are skipped.
 
     Raises:
-        click.UsageError: a line has no colon or no user; the error does not show the line.
+        click.UsageError: the file is not UTF-8, or a line has no colon, no user or that of another line; the error does
+            not show the line.
     """
     found: dict[str, str] = {}
-    for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
+    try:
+        lines = file.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{file} must be text in UTF-8, got an octet that is not, at {error.start}") from None
+    for number, line in enumerate(lines, 1):
         if not line or line.startswith("#"):
             continue
         user, colon, password = line.partition(":")
         if not user or not colon:
             raise click.UsageError(f"line {number} of {file} must be USER:PASSWORD")
+        if user in found:
+            raise click.UsageError(f"line {number} of {file} must be for another user than those before")
         found[user] = password
     return found
 

@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 import trustme
 from places import ROOT
 
 import soapjms
 from brokers import Message, MessageType, queue
+from brokers.amqp.listener import Action
 from brokers.smqp.client import Client, ClientOptions
 from brokers.smqp.protocol.replies import RefusedError
 from brokers.smqp.server.setup import Setup, SetupError
+from soapjms.cli.broker import read_rights, read_users
 
 SETUP = """
 context = "mq.example"
@@ -183,6 +186,7 @@ LINK = "[links.b]\nhost = 'h'\naccount = 'a'\npassword = 's3cret'\n"
         ("[accounts.a]", "password"),
         ("[accounts.a]\npassword = 's3cret'\npassword_file = 'x'", "password"),
         ("[accounts.a]\npassword_file = 'none'", "cannot be read"),
+        ("[accounts.a]\npassword_file = 'latin'", r"\[accounts.a\]: the password_file must be text in UTF-8"),
         ("[accounts.a]\npassword = 's3cret'\nrights = { '/' = ['fly'] }", "publish, subscribe"),
         ("[accounts.a]\npassword = 's3cret'\nrights = ['publish']", "table of topics"),
         ("[accounts.a]\npassword = 's3cret'\nsize = 1", "must be admin"),
@@ -216,9 +220,42 @@ def test_setup_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
     """The error says where and what would be right, and repeats no password."""
     file = tmp_path / "setup.toml"
     file.write_text(text)
+    (tmp_path / "latin").write_bytes("sécret".encode("latin-1"))
     with pytest.raises(SetupError, match=said) as found:
         Setup.read(file)
     assert "s3cret" not in str(found.value)
+
+
+BOM = b"\xef\xbb\xbf"
+"""What some editors write at the beginning of a file."""
+
+
+def test_files_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """It is no part of the first name, or of the password."""
+    users, rights, setup = tmp_path / "users", tmp_path / "rights", tmp_path / "setup.toml"
+    users.write_bytes(BOM + "ann:sécret\nbob:b\n".encode())
+    rights.write_bytes(BOM + b"ann send queue:a\n")
+    (tmp_path / "password").write_bytes(BOM + b"s3cret\n")
+    setup.write_bytes(BOM + b"[accounts.ann]\npassword_file = 'password'")
+    assert read_users(users) == {"ann": "sécret", "bob": "b"}
+    assert read_rights(rights)("ann", Action.SEND, queue("a"))
+    assert Setup.read(setup).accounts[0].password == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("octets", "said"),
+    [
+        ("ann:sécret".encode("latin-1"), "users must be text in UTF-8, got an octet that is not, at 5"),
+        (b"ann:sa\nbob:b\nann:sb", "line 3 of .*users must be for another user than those before"),
+    ],
+)
+def test_users_that_cannot_be(tmp_path: Path, octets: bytes, said: str) -> None:
+    """The error names the file, and no password."""
+    users = tmp_path / "users"
+    users.write_bytes(octets)
+    with pytest.raises(click.UsageError, match=said) as found:
+        read_users(users)
+    assert "sb" not in found.value.message
 
 
 def test_passwords_are_not_shown(setup: Path) -> None:

@@ -99,7 +99,7 @@ class Setup:
                 text = file.read(MAX_FILE_OCTETS + 1)
             if len(text) > MAX_FILE_OCTETS:
                 raise SetupError(f"{path} has more than {MAX_FILE_OCTETS} octets")
-            found = tomllib.loads(text.decode())
+            found = tomllib.loads(text.decode("utf-8-sig"))
         except OSError as error:
             raise SetupError(f"the setup cannot be read: {reason_of(error)}") from error
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -173,9 +173,11 @@ def _password(table: Mapping[str, Any], path: Path, where: str) -> str:
     file = path.parent / _text(table, "password_file", where)
     try:
         check_files(file)
-        return file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
+        return file.read_text("utf-8-sig").partition("\n")[0].removesuffix("\r")
     except OSError as error:
         raise SetupError(f"{where}: the password_file cannot be read: {reason_of(error)}") from error
+    except UnicodeDecodeError:
+        raise SetupError(f"{where}: the password_file must be text in UTF-8") from None
 
 
 def _rights(table: Any, where: str) -> dict[str, Right]:
