@@ -10,6 +10,7 @@ from typing import Final, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.adapter.wait import epoch_milliseconds
+from brokers.arguments import is_count
 from brokers.embedded.claims import Claims
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.core import Clock, EmbeddedCore
@@ -61,7 +62,7 @@ class Broker:
                 subscriptions; an operation that would create one more fails.
 
         Raises:
-            UsageError: a maximum is below 1.
+            UsageError: a maximum is not a whole number of at least 1.
         """
         limits = BrokerLimits(
             max_messages=max_messages,
@@ -70,8 +71,8 @@ class Broker:
             max_destinations=max_destinations,
         )
         for limit, value in {"max_deliveries": max_deliveries, **asdict(limits)}.items():
-            if value < 1:
-                raise UsageError(f"{limit} must be at least 1, got {value}")
+            if not is_count(value):
+                raise UsageError(f"{limit} must be a whole number of at least 1, got {value!r}")
         self.name: Final = name
         self.claims: Final = Claims()
         self._core = EmbeddedCore(name, clock, max_deliveries, limits)

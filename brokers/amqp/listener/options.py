@@ -21,8 +21,9 @@ from brokers.amqp.dialect import CAPABILITIES, EMBEDDED, read_address, spell
 from brokers.amqp.machine import MEBIBYTE
 from brokers.amqp.outcomes import INVALID, LIMIT, NOT_ALLOWED, NOT_FOUND, PRECONDITION, UNAUTHORIZED
 from brokers.amqp.url import WebSocketBinding
+from brokers.arguments import finite, is_count, items
 from brokers.embedded import Broker
-from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError
+from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError, UsageError
 from brokers.message import MAX_ADDRESS_CHARACTERS, MAX_MESSAGE_OCTETS, Destination, DestinationKind
 
 Check: TypeAlias = Callable[[str, str], bool]
@@ -38,6 +39,32 @@ class Action(StrEnum):
 
 May: TypeAlias = Callable[[str | None, Action, Destination], bool]
 """Returns whether a user (None for anonymous) may use a destination for an action."""
+
+
+COUNTS: Final = (
+    "max_connections",
+    "max_logins",
+    "max_strangers",
+    "max_links",
+    "max_client_destinations",
+    "max_message",
+    "max_unfinished",
+    "max_transactions",
+)
+"""The options that are whole numbers."""
+
+
+def check_users(users: object) -> None:
+    """Check passwords by user.
+
+    Raises:
+        UsageError: they are something else; the text has no password.
+    """
+    if not isinstance(users, Mapping):
+        raise UsageError(f"users must be passwords by user, a function or None, got a {type(users).__name__}")
+    for user, password in users.items():
+        if not (isinstance(user, str) and isinstance(password, str)):
+            raise UsageError(f"users must be texts with texts as passwords, got others for the user {user!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +84,7 @@ class Options:
         origins: permitted origins of web pages whose scripts connect; None for any. Programs are admitted: they send no
             origin, or the requested host, if that is one of `hosts` or cannot belong to anyone else.
         hosts: names by which clients know the listener; the one at which it listens is always included.
-        idle: seconds after which a silent client is disconnected.
+        idle: seconds after which a silent client is disconnected; 0 for never.
         patience: seconds that a login may take.
         max_connections: maximum number of clients. Beyond it, a new client ends the oldest one that has not opened AMQP
             yet, from the address with most of them.
@@ -75,6 +102,9 @@ class Options:
         transaction_idle: seconds after which an unused transaction is rolled back.
         max_transactions: maximum size of the messages in a client's open transactions, in octets, with 512 more for
             each.
+
+    Raises:
+        UsageError: an option has a value of another type or range.
     """
 
     users: Mapping[str, str] | Check | None = field(default=None, repr=False)
@@ -98,6 +128,25 @@ class Options:
     max_unfinished: int = 128 * MEBIBYTE
     transaction_idle: float = 300.0
     max_transactions: int = 128 * MEBIBYTE
+
+    def __post_init__(self) -> None:
+        """Check the options; lists of names are taken as sets."""
+        for name in COUNTS:
+            value = getattr(self, name)
+            if not (is_count(value) or (name == "max_logins" and value is None)):
+                raise UsageError(f"{name} must be a whole number of at least 1, got {value!r}")
+        for name in ("idle", "patience", "transaction_idle"):
+            if name != "idle" or self.idle != 0:
+                finite(getattr(self, name), name)
+        for name, kind in (("destinations", Destination), ("paths", str), ("origins", str), ("hosts", str)):
+            value = getattr(self, name)
+            if value is not None or name == "hosts":
+                what = f"a set of {'destinations' if kind is Destination else 'strings'}"
+                object.__setattr__(self, name, frozenset(items(value, name, what, kind)))
+        if self.may is not None and not callable(self.may):
+            raise UsageError(f"may must be Rights, a function or None, got {self.may!r}")
+        if not (self.users is None or callable(self.users)):
+            check_users(self.users)
 
     @property
     def lets_in_anybody(self) -> bool:

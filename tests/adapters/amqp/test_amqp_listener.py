@@ -51,6 +51,7 @@ from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack, unpa
 from brokers.amqp.url import WebSocketBinding
 from brokers.amqp.websocket_stream import is_unit, units
 from brokers.embedded import Broker
+from brokers.errors import UsageError
 from soapjms import Client, Dispatcher
 
 PATIENCE = 60.0
@@ -59,6 +60,38 @@ PATIENCE = 60.0
 def text(body: str = "x", name: str = "q") -> Message:
     """Make a TextMessage."""
     return Message(message_type=MessageType.TEXT, body=body, destination=queue(name))
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"max_connections": 0}, "max_connections must be a whole number of at least 1, got 0"),
+        ({"max_logins": 1.5}, "max_logins must be a whole number of at least 1, got 1.5"),
+        ({"max_message": "9"}, "max_message must be a whole number of at least 1, got '9'"),
+        ({"idle": -1}, "idle must be a positive, finite number of seconds, got -1"),
+        ({"idle": float("nan")}, "idle must be a positive, finite number of seconds, got nan"),
+        ({"patience": 0}, "patience must be a positive, finite number of seconds, got 0"),
+        ({"transaction_idle": None}, "transaction_idle must be a positive, finite number of seconds, got None"),
+        ({"paths": "/amqp"}, r"paths must be a set of strings, got '/amqp'; write \['/amqp'\]"),
+        ({"origins": "https://a"}, "origins must be a set of strings, got 'https://a'"),
+        ({"hosts": None}, "hosts must be a set of strings, got None"),
+        ({"destinations": ["a"]}, r"destinations must be a set of destinations, got \['a'\]"),
+        ({"may": "ann"}, "may must be Rights, a function or None, got 'ann'"),
+        ({"users": ["ann:s3cret"]}, "users must be passwords by user, a function or None, got a list"),
+        ({"users": {"ann": b"s3cret"}}, "users must be texts with texts as passwords, got others for the user 'ann'"),
+    ],
+)
+def test_options_that_cannot_be(option: dict[str, Any], said: str) -> None:
+    """They are refused before anything listens; passwords are not shown."""
+    with pytest.raises(UsageError, match=said) as found:
+        Options(**option)
+    assert "s3cret" not in str(found.value)
+
+
+def test_names_in_options() -> None:
+    """Lists of them will do."""
+    options = Options(paths=["/amqp"], hosts=["broker"], destinations=[queue("a")], idle=0)  # type: ignore[arg-type]
+    assert (options.paths, options.hosts, options.destinations) == ({"/amqp"}, {"broker"}, {queue("a")})
 
 
 @contextmanager

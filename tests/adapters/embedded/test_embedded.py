@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from broker_contract_kit import Inbox, next_in_queue, send, text
@@ -96,11 +97,20 @@ class TestNames(EmbeddedFixtures):
             assert receive(later, ORDERS).body == "for one"
 
     @pytest.mark.parametrize(
-        "limits", [{"max_deliveries": 0}, {"max_messages": 0}, {"max_octets": 0}, {"max_total_octets": 0}]
+        "limits",
+        [
+            {"max_deliveries": 0},
+            {"max_messages": 0},
+            {"max_octets": 0},
+            {"max_total_octets": 0},
+            {"max_destinations": "7"},
+            {"max_messages": float("nan")},
+            {"max_octets": True},
+        ],
     )
-    def test_limits_below_one(self, limits: dict[str, int]) -> None:
-        """A broker that could deliver or keep nothing is the caller's error."""
-        with pytest.raises(ValueError, match=f"{next(iter(limits))} must be at least 1, got 0"):
+    def test_limits_that_cannot_be(self, limits: dict[str, Any]) -> None:
+        """A broker that could deliver or keep nothing, or with a limit that is no number, is the caller's error."""
+        with pytest.raises(ValueError, match=f"{next(iter(limits))} must be a whole number of at least 1, got"):
             Broker(**limits)  # type: ignore[arg-type] # mypy cannot see which keyword a dict holds
 
 
