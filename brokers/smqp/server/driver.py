@@ -22,6 +22,7 @@ from dataclasses import replace
 from math import isnan
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -208,6 +209,8 @@ MAX_CLOSE_TURNS: Final = 5
 HANDSHAKE_TIMEOUT: Final = 10.0
 FILES_PER_CLIENT: Final = 2
 """File descriptors of one client: its two connections."""
+LINK_FAREWELL_SECONDS: Final = 2.0
+"""Maximum time, in seconds, that closing waits for other servers to answer its links."""
 FAREWELL_SECONDS: Final = 0.5
 """Maximum time, in seconds, that closing waits for pending octets to be sent."""
 
@@ -250,6 +253,7 @@ class Server:
         self._alarm: asyncio.TimerHandle | None = None
         self._lock = Lock()  # so that what is given to the loop comes before its closing
         self._is_closed = False
+        self._has_ended = False
         self._thread.start()
 
     def listen(
@@ -334,9 +338,14 @@ class Server:
             if self._is_closed:
                 return
             self._is_closed = True
+        until = monotonic() + LINK_FAREWELL_SECONDS
         for link in self._links.values():
-            link.close()
+            link.stop()
+        for link in self._links.values():
+            link.join(until)
         asyncio.run_coroutine_threadsafe(self._close(goodbye), self._loop).result()
+        with self._lock:
+            self._has_ended = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -389,8 +398,15 @@ class Server:
             await asyncio.sleep(0)
 
     def call(self, function: Callable[[], T]) -> Future[T]:
-        """Run a function on the server's thread, then commit and execute its actions."""
-        return asyncio.run_coroutine_threadsafe(self._call(function), self._loop)
+        """Run a function on the server's thread, then commit and execute its actions.
+
+        Raises:
+            ClosedError: the server has ended.
+        """
+        with self._lock:
+            if self._has_ended:
+                raise ClosedError("the server was closed")
+            return asyncio.run_coroutine_threadsafe(self._call(function), self._loop)
 
     async def _call(self, function: Callable[[], T]) -> T:
         result = function()

@@ -32,6 +32,7 @@ from brokers.smqp.protocol.topics import covers, fold, is_wildcard
 from brokers.smqp.server.core import SmqpCore
 from brokers.smqp.server.messages import StoredMessage
 from brokers.threads.thread import Thread
+from brokers.threads.timer import left
 
 HOPS: Final = "X-Hops"
 BATCH_MESSAGES: Final = 100
@@ -127,11 +128,14 @@ class PeerLink:
         """Wake the thread: there are messages to pass on."""
         self._wake.set()
 
-    def close(self) -> None:
-        """Close the link; messages that were not passed on are kept."""
+    def stop(self) -> None:
+        """Pass on no further message; those that were not passed on are kept."""
         self._closing.set()
         self._wake.set()
-        self._thread.join()
+
+    def join(self, until: float) -> None:
+        """Wait for the end until the monotonic clock shows `until`; the other server may take longer to answer."""
+        self._thread.join(left(until))
 
     def _run(self) -> None:
         pause, longest = self.peer.options.renew or (1.0, 60.0)
@@ -141,11 +145,13 @@ class PeerLink:
                     pause = (self.peer.options.renew or (1.0, 60.0))[0]
                     self._pass_on(connection)
             except BrokerError as error:
-                events.SMQP_SERVER_LINK_DOWN.log(self.peer.context, error)
+                if not self._closing.is_set():
+                    events.SMQP_SERVER_LINK_DOWN.log(self.peer.context, error)
                 self._closing.wait(pause)
                 pause = min(longest, pause * 2)
             except Exception:
-                events.SMQP_SERVER_LINK_FAILED.log(self.peer.context)
+                if not self._closing.is_set():
+                    events.SMQP_SERVER_LINK_FAILED.log(self.peer.context)
                 self._closing.wait(longest)
 
     def _connected(self) -> KeptConnection:

@@ -6,12 +6,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from threading import Thread
+from time import monotonic
 
 import pytest
 from smqp_kit import CREATED, PATIENCE, Raw, Running, attribute, eventually, publication, running
 
 from brokers.smqp.client import ClientOptions
-from brokers.smqp.server import Peer, Right
+from brokers.smqp.server import Options, Peer, Right, Server
 
 LINKED = ClientOptions(timeout=10.0, renew=(0.02, 0.1))
 
@@ -246,3 +247,30 @@ def test_a_link_has_a_name_of_its_own(stack: ExitStack) -> None:
     net.link("a", "b")
     with pytest.raises(ValueError, match=r"b\.example"):
         net.servers["a"].server.link(net.peer("a", "b"))
+
+
+def test_a_server_that_is_closed_while_another_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It does not wait for the other one, which may take as long as it likes; nothing is logged about the link then."""
+    silent = socket.create_server(("127.0.0.1", 0))
+    peer = Peer(
+        context="b.example",
+        host="127.0.0.1",
+        port=silent.getsockname()[1],
+        account="a",
+        password="pw",
+        options=ClientOptions(timeout=10 * PATIENCE),
+    )
+    server = Server(":memory:", Options())
+    server.link(peer)
+    other = silent.accept()[0]
+    closing = Thread(target=server.close, daemon=True)
+    closing.start()
+    closing.join(PATIENCE)
+    is_closed = not closing.is_alive()
+    link = server._links["b.example"]
+    other.close()
+    link.join(monotonic() + PATIENCE)
+    silent.close()
+    closing.join(PATIENCE)
+    assert is_closed
+    assert not caplog.records
