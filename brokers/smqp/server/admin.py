@@ -137,7 +137,12 @@ class Administration:
     # The server
 
     def set_default_timeout(self, timeout: Timeout) -> None:
-        """Set the timeout of messages without one of their own, and notify the sessions that asked for it (SM-151)."""
+        """Set the timeout of messages without one of their own, and notify the sessions that asked for it (SM-151).
+
+        Raises:
+            UsageError: it is neither a number of seconds nor None.
+        """
+        check_parameters({"timeout": timeout})
         if self._core.options.default_timeout != timeout:
             self._core.options = replace(self._core.options, default_timeout=timeout)
             self._core.announce.timeout(timeout)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from ports import nobody
 from smqp_kit import Clock, Listener, Running, attribute, eventually, running
 
+from brokers.errors import UsageError
 from brokers.smqp.protocol.ids import format_date
 from brokers.smqp.server import Right
 
@@ -137,6 +139,14 @@ def test_SM_078_SM_151_SM_175_the_default_timeout_is_told(server: Running) -> No
     other.data("SET TOPIC KEYWORD /q/a (A)")
     for each in (client, other):
         assert each.notified()[0] == "NOTIFY TOPIC /q/a"
+
+
+@pytest.mark.parametrize("timeout", ["1 h", -1.0, float("nan")])
+def test_a_default_timeout_that_cannot_be(server: Running, timeout: Any) -> None:
+    """It is refused, and messages are accepted as before."""
+    with pytest.raises(UsageError, match="timeout must be a number of seconds, at least 0, got"):
+        server.server.administer(lambda admin: admin.set_default_timeout(timeout))
+    assert server.client("alice", listen=False).publish("/q/a", "1") == 1
 
 
 def test_SM_152_SM_176_the_end_is_told_to_all(server: Running) -> None:
