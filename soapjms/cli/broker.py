@@ -10,7 +10,6 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -368,17 +367,14 @@ def command(
     places = {"smqp": smqp, "smqps": smqps, **addresses(amqp)}
     if not any(places.values()):
         raise click.UsageError("give an address to listen at, such as --smqp localhost:7200 or --amqp localhost:5672")
-    idle = [name for name, value in (("store", store), ("setup", setup), ("context", context)) if value is not None]
-    if idle and not (smqp or smqps):
-        raise click.UsageError(f"--{idle[0]} is for SMQP: give an address to listen at, such as --smqp localhost:7200")
+    _check_smqp(smqp or smqps, store=store, setup=setup, context=context)
     try:
         setting = Setup() if setup is None else Setup.read(setup)
         tls = _tls([each for each in ("smqps", "amqps", "wss") if places[each]], cert, key)
         name = next((each for each in (context, setting.context) if each is not None), "localhost")
-        options = Options(context=name, dialect=LENIENT if lenient else STRICT, max_topics=max_topics)
+        options = _smqp_options(max_octets, context=name, dialect=LENIENT if lenient else STRICT, max_topics=max_topics)
     except (UsageError, OSError) as error:
         raise click.UsageError(error_text(error)) from error
-    options = options if max_octets is None else replace(options, max_octets=max_octets)
     ended = Event()
     raise_limit()
     try:
@@ -396,6 +392,18 @@ def command(
     except (BrokerError, OSError, ValueError) as error:
         click.echo(f"Error: {error_text(error)}", err=True)
         sys.exit(USAGE_STATUS)
+
+
+def _smqp_options(max_octets: int | None, **given: Any) -> Options:
+    """Return the options of the SMQP server; `max_octets` is None for its default."""
+    return Options(**given) if max_octets is None else Options(**given, max_octets=max_octets)
+
+
+def _check_smqp(places: list[tuple[str, int]], **given: object) -> None:
+    """Refuse options for SMQP if there is no address for it."""
+    for name, value in given.items():
+        if value is not None and not places:
+            raise click.UsageError(f"--{name} is for SMQP: give an address to listen at, such as --smqp localhost:7200")
 
 
 def _tls(needing: list[str], cert: str | None, key: str | None) -> ssl.SSLContext | None:
