@@ -6,11 +6,11 @@ set -euo pipefail
 python=${1:?usage: scripts/need-python.sh PYTHON}
 
 if ! command -v "$python" >/dev/null; then
-  echo "There is no $python. soapjms needs Python 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.12 ..." >&2
+  echo "There is no $python. soapjms needs Python 3.11 to 3.14: make PYTHON=/path/to/python3.12 ..." >&2
   exit 1
 fi
-if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'; then
-  echo "$python is $("$python" --version 2>&1); soapjms needs 3.11, 3.12 or 3.13." >&2
+if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))'; then
+  echo "$python is $("$python" --version 2>&1); soapjms needs 3.11 to 3.14." >&2
   echo "Name another one: make PYTHON=/path/to/python3.12 ..." >&2
   exit 1
 fi

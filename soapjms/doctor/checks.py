@@ -304,7 +304,7 @@ def check_clock(patient: Patient) -> CheckResult:
     return CheckResult(outcome, f"{skew}: requests may expire early or late", "timedatectl set-ntp true")
 
 
-OLDEST, NEWEST = (3, 11), (3, 13)
+OLDEST, NEWEST = (3, 11), (3, 14)
 OLDEST_JAVA: Final = 17
 JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 MIN_FREE_OCTETS: Final = 256 << 20

@@ -140,8 +140,8 @@ def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which it has to be, and how to get there."""
-    monkeypatch.setattr(sys, "version_info", (3, 14, 0))
-    assert found("--connection", "embedded:", status=1)["Python"]["command"] == "python3.13 -m venv .venv"
+    monkeypatch.setattr(sys, "version_info", (3, 15, 0))
+    assert found("--connection", "embedded:", status=1)["Python"]["command"] == "python3.14 -m venv .venv"
 
 
 @pytest.mark.parametrize(

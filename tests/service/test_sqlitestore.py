@@ -291,7 +291,7 @@ class TestEntries:
         with SqliteStore(path, lease=0.4, clock=clock) as other:
             assert other.begin(b"k") is None
             eventually(lambda: isinstance(found := other.begin(b"k"), Claim) and found.deaths == 1, "it is free")
-        store._ledger.end()
+        store.close()
 
     def test_taken_over_and_forgotten(self, store: SqliteStore, other: SqliteStore) -> None:
         """Who wakes up cannot finish its next request in place of the one that was taken from it and is gone."""

@@ -22,6 +22,7 @@ from places import ROOT
 from trove_classifiers import classifiers
 
 import soapjms
+from soapjms.doctor.checks import NEWEST, OLDEST
 
 FILES = {"LICENSE", "NOTICE", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "pyproject.toml"}
 
@@ -115,7 +116,10 @@ def test_metadata(metadata: Metadata) -> None:
     assert set(metadata.classifiers) <= classifiers
     named = {found[1] for each in metadata.classifiers if (found := re.search(r":: (3\.\d+)$", each))}
     allowed = SpecifierSet(settings()["requires-python"])
-    assert named == {f"3.{minor}" for minor in range(30) if f"3.{minor}" in allowed}
+    versions = [(3, minor) for minor in range(30) if f"3.{minor}" in allowed]
+    assert named == {f"3.{minor}" for _, minor in versions}
+    assert (versions[0], versions[-1]) == (OLDEST, NEWEST)
+    assert f"{OLDEST} <= sys.version_info[:2] <= {NEWEST}" in (ROOT / "scripts" / "need-python.sh").read_text("utf-8")
 
 
 def test_one_version(metadata: Metadata) -> None:
