@@ -21,7 +21,7 @@ from brokers.adapter.wait import epoch_milliseconds
 from brokers.amqp.consumer import AmqpConsumer, AmqpConsumerContext, AmqpDelivery
 from brokers.amqp.dialect import AmqpDialect, capabilities_of
 from brokers.amqp.endpoints import AmqpEndpoints
-from brokers.amqp.message import to_stamped_message
+from brokers.amqp.message_writer import to_stamped_message
 from brokers.amqp.outcomes import RedirectedError
 from brokers.amqp.receive import Inlet
 from brokers.amqp.redirects import Branches, Way

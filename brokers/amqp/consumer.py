@@ -19,7 +19,7 @@ from proton import Delivery as Outcome
 from brokers import events
 from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer, why_of
 from brokers.adapter.redelivery import MAX_DELIVERIES, carried_reason, pause_after
-from brokers.amqp.message import ReceivedMessage, from_amqp_head, from_amqp_message
+from brokers.amqp.message_reader import ReceivedMessage, from_amqp_head, from_amqp_message
 from brokers.amqp.outcomes import PRECONDITION, RedirectedError, StolenError
 from brokers.amqp.receive import AmqpArrival, Inlet
 from brokers.amqp.session import AmqpSession

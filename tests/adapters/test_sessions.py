@@ -16,7 +16,7 @@ from proton import Condition, symbol
 import brokers
 from brokers import BrokerError, ConnectionState, queue
 from brokers.amqp.listener import Listener
-from brokers.amqp.message import ReceivedMessage, from_amqp_message
+from brokers.amqp.message_reader import ReceivedMessage, from_amqp_message
 from brokers.amqp.redirects import Branches
 from brokers.embedded import Broker
 

@@ -20,7 +20,7 @@ from proton import symbol
 
 from brokers.amqp.driver import without_frames
 from brokers.amqp.listener import Listener
-from brokers.amqp.message import from_amqp_message
+from brokers.amqp.message_reader import from_amqp_message
 from brokers.amqp.sasl import AMQP_HEADER, SASL_HEADER, Performative, pack
 from brokers.amqp.stack import STACK_OCTETS, has_many_values, is_shallow, start, with_stack
 from brokers.embedded import Broker

@@ -13,7 +13,7 @@ from lxml import etree
 
 from brokers import Message, MessageType, queue
 from brokers.amqp.dialect import EMBEDDED
-from brokers.amqp.message import to_amqp_message
+from brokers.amqp.message_writer import to_amqp_message
 from brokers.message import MAX_ADDRESS_CHARACTERS, properties
 from brokers.stomp.codec import pack
 from brokers.stomp.dialect import ARTEMIS

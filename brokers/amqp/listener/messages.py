@@ -20,7 +20,8 @@ from proton import ubyte, uint
 
 from brokers.amqp.dialect import EMBEDDED
 from brokers.amqp.listener.options import RefusalError
-from brokers.amqp.message import PRIORITIES, UINT, ArrivalPlan, from_sections, to_amqp_message
+from brokers.amqp.message_reader import ArrivalPlan, from_sections
+from brokers.amqp.message_writer import to_amqp_message
 from brokers.amqp.outcomes import UNAUTHORIZED
 from brokers.amqp.sections import (
     SMALL_MESSAGE_OCTETS,
@@ -31,6 +32,7 @@ from brokers.amqp.sections import (
     encode,
 )
 from brokers.amqp.shapes import SectionShape, SectionShapes
+from brokers.amqp.values import PRIORITIES, UINT
 from brokers.message import (
     DEFAULT_PRIORITY,
     ENTRY_OCTETS,

@@ -1,4 +1,4 @@
-"""brokers.amqp.message: messages to the octets of AMQP and back, without a broker."""
+"""brokers.amqp: messages to the octets of AMQP and back, without a broker."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ from brokers import (
     topic,
     typed,
 )
-from brokers.amqp import message as ids
+from brokers.amqp import message_writer as writer
 from brokers.amqp.dialect import ACTIVEMQ_CLASSIC, ARTEMIS, PLAIN, AmqpDialect, dialect_of, read_address, spell
-from brokers.amqp.message import IN_SECTIONS, from_amqp_message, to_amqp_message
+from brokers.amqp.message_reader import from_amqp_message
+from brokers.amqp.message_writer import to_amqp_message
 from brokers.amqp.sections import AmqpSection, encode
+from brokers.amqp.values import IN_SECTIONS, to_wire
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 NAMES = TEXTS.filter(lambda name: bool(name) and "://" not in name and "\0" not in name)
@@ -160,9 +162,9 @@ def written(write: Callable[[Message, AmqpDialect, bool], bytes | None], *given:
 @given(SIMILAR, DIALECT_ROWS, st.booleans())
 def test_plain_messages_are_written_as_any(message: Message, dialect: AmqpDialect, with_header: bool) -> None:
     """What is put together from shared parts has the same octets as what is encoded section by section."""
-    whole = written(lambda *given: ids._any_message(*given[:2], with_header=given[2]), message, dialect, with_header)
+    whole = written(lambda *given: writer._any_message(*given[:2], with_header=given[2]), message, dialect, with_header)
     for _ in range(2):  # the second time from the caches
-        plain = ids._plain_message(message, message.message_id, message.timestamp, dialect, with_header=with_header)
+        plain = writer._plain_message(message, message.message_id, message.timestamp, dialect, with_header=with_header)
         assert plain is None or plain == whole
 
 
@@ -177,8 +179,8 @@ def test_the_messages_of_calls_are_plain() -> None:
         correlation_id="c",
         timestamp=1,
     )
-    assert ids._plain_message(message, "ID:2", 2, ACTIVEMQ_CLASSIC, with_header=True) is not None
-    stamped = ids.to_stamped_message(message, "ID:2", 2, ACTIVEMQ_CLASSIC)
+    assert writer._plain_message(message, "ID:2", 2, ACTIVEMQ_CLASSIC, with_header=True) is not None
+    stamped = writer.to_stamped_message(message, "ID:2", 2, ACTIVEMQ_CLASSIC)
     assert stamped == to_amqp_message(replace(message, message_id="ID:2", timestamp=2), ACTIVEMQ_CLASSIC)
 
 
@@ -389,8 +391,8 @@ def test_ids_of_every_type(wire: Any, as_message_id: str, as_correlation_id: str
     received = from_proton(id=wire, correlation_id=wire)
     assert (received.message_id, received.correlation_id) == (as_message_id, as_correlation_id)
     for text in (as_message_id, as_correlation_id):
-        assert ids.to_wire(text) == wire
-        assert type(ids.to_wire(text)) is type(wire)
+        assert to_wire(text) == wire
+        assert type(to_wire(text)) is type(wire)
 
 
 @pytest.mark.parametrize(
@@ -404,7 +406,7 @@ def test_ids_of_every_type(wire: Any, as_message_id: str, as_correlation_id: str
 )
 def test_ids_that_differ_do_so_on_the_wire(one: str, other: str) -> None:
     """What is not the text of a value is sent as it is, so that no id becomes another one's."""
-    assert ids.to_wire(other) == other != ids.to_wire(one)
+    assert to_wire(other) == other != to_wire(one)
 
 
 def test_names_that_are_symbols() -> None:
@@ -420,7 +422,7 @@ def test_names_that_are_symbols() -> None:
 )
 def test_id_that_only_looks_encoded_is_text(text: str) -> None:
     """A sender may choose any JMSCorrelationID."""
-    assert ids.to_wire(text) == text
+    assert to_wire(text) == text
 
 
 @pytest.mark.parametrize(

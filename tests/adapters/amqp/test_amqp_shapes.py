@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proton import symbol, timestamp, ubyte, uint, ulong
 
 from brokers.amqp.dialect import ACTIVEMQ_CLASSIC, PLAIN, AmqpDialect
-from brokers.amqp.message import ReceivedMessage, from_amqp_message
+from brokers.amqp.message_reader import ReceivedMessage, from_amqp_message
 from brokers.amqp.sections import AmqpSection, encode, encode_data
 from brokers.amqp.shapes import MAX_HEAD_OCTETS, MAX_PATTERNS, SectionShapes, leaves_of
 from brokers.message import topic
