@@ -326,6 +326,12 @@ BODY_ROWS: Final = (
         with_text(in_soap12),
         soap("1.1", **SWA),
     ),
+    Violation(
+        name="part-no-xml",
+        on_request=("Local-2.4-partEnvelope",),
+        wants={**soap("1.1", **SWA), "answer": AnswerKind.FAULT},
+        request=with_text(lambda body: body.replace("</env:Envelope>", "")),
+    ),
     *refusable(
         "part-action",
         ("Local-2.2.3-partAction",),

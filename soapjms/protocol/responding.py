@@ -38,7 +38,7 @@ from soapjms.protocol.record import Direction
 
 NO_OTHERS: Final = Properties()
 
-NO_ENVELOPE: Final = frozenset({"Protocol-2014", "Protocol-2029", "Protocol-2030"})
+NO_ENVELOPE: Final = frozenset({"Protocol-2014", "Protocol-2029", "Protocol-2030", "Local-2.4-partEnvelope"})
 """The assertions on reading a body: their breach has no subcode, and there is no envelope then."""
 
 

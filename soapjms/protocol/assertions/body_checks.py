@@ -314,6 +314,15 @@ def _part_version_problem(part: Part, case: Case) -> str | None:
     return None
 
 
+@reads(Fact.PROPERTIES, Fact.BODY)
+def part_is_envelope(case: Case) -> str | None:
+    """Say why the SOAP part cannot be read as an envelope, or None. Spec: SOAP/JMS 2.4."""
+    problem = case.message.envelope_problem
+    if problem is None:
+        return None
+    return Reason(f"the SOAP part cannot be read: {problem}", in_body("a SOAP envelope as the SOAP part"))
+
+
 BOUNDARY: Final = "-- and the value of the parameter boundary, the start of the first part"
 
 

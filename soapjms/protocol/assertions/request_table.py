@@ -159,6 +159,12 @@ BODY_ASSERTIONS: Final = (
         subcode=Subcode.CONTENT_TYPE_MISMATCH,
     ),
     Assertion(
+        id="Local-2.4-partEnvelope", section="2.4", level=MUST, binds=Binds.SENDER, sees=Sees.ANY,
+        title="the SOAP part of a multipart body is a SOAP envelope, a well-formed XML document",
+        check=body_checks.part_is_envelope, applies=request_checks.is_multipart,
+        needs=(Need.BODY,), after=("Protocol-2027", "Protocol-2029", "Local-2.4-soapPart"),
+    ),
+    Assertion(
         id="Local-2.2.3-partAction", section="2.2.3", level=MUST, binds=Binds.CLIENT, sees=Sees.SENT,
         title="the SOAP 1.2 action parameter of the SOAP part, if it has one, equals SOAPJMS_soapAction",
         check=request_checks.part_action_matches, applies=request_checks.is_multipart_with_action,

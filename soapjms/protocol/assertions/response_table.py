@@ -140,12 +140,14 @@ RESPONSE_ASSERTIONS: Final = (
     Assertion(
         id="Local-2.2.3-isFault", section="2.2.3", level=SHOULD, binds=Binds.RESPONDING, sees=Sees.RESPONSE,
         title="SOAPJMS_isFault is true on a fault, and on nothing else",
-        check=request_checks.is_fault_stated, needs=(Need.BODY,), after=("Protocol-2029", "Protocol-2030"),
+        check=request_checks.is_fault_stated, needs=(Need.BODY,),
+        after=("Protocol-2029", "Protocol-2030", "Local-2.4-partEnvelope"),
     ),
     Assertion(
         id="Local-2.2.3-isFaultStated", section="REC 2.2.3", level=MUST, binds=Binds.RESPONDING, sees=Sees.RESPONSE,
         title="SOAPJMS_isFault is true on a fault, and on nothing else (mandatory since WG-31)",
-        check=request_checks.is_fault_stated, needs=(Need.BODY,), after=("Protocol-2029", "Protocol-2030"),
+        check=request_checks.is_fault_stated, needs=(Need.BODY,),
+        after=("Protocol-2029", "Protocol-2030", "Local-2.4-partEnvelope"),
     ),
     Assertion(
         id="Local-2.8-shape", section="2.8", level=NONE, binds=Binds.RESPONDING, sees=Sees.RESPONSE,
