@@ -130,10 +130,14 @@ KIND_TEXT = "multipart/related; boundary=b"
 
 
 def test_header_fields() -> None:
-    """Names in any case, folded lines, the first of a repeated field; a line that is no field ends them."""
+    """Names in any case, folded lines, the first of a repeated field; a line that is no field ends them.
+
+    They are UTF-8, else Latin-1.
+    """
     part = read(b"CONTENT-id:<a>\r\nX-One: 1\r\n  more\r\nx-one: 2\r\nno field\r\nX-Lost: 1\r\n\r\nx").root
     assert part.fields == {"content-id": "<a>", "x-one": "1 more"}
     assert read(b"Content-Type:\r\n\ttext/xml;\r\n charset=\xe9\r\n\r\nx").root.charset == "é"
+    assert read(b"Content-Type: text/xml; charset=\xc3\xa9\r\n\r\nx").root.charset == "é"
     location = read(b"Content-Location: http://a/b\r\n\r\nx").root
     assert location.content_location == "http://a/b"
     assert str(location) == "the part 'http://a/b'"

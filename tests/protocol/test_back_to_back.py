@@ -92,7 +92,7 @@ def test_attachments(
     for each in (PICTURE, NOTE) if mtom else ():
         etree.SubElement(root[0][0], "{urn:x}data").append(each.include())
     body = etree.tostring(root, encoding=encoding, xml_declaration=True)
-    asking, request = started(at, mep, version=version, soap_action="urn:a", body=body, attachments=[PICTURE, NOTE])
+    asking, request = started(at, mep, version=version, soap_action="urn:ä", body=body, attachments=[PICTURE, NOTE])
     asking.sent()
     answering = RespondingNode(setting)
     event = answering.receive(request)

@@ -370,10 +370,17 @@ MAX_KNOWN_OCTETS: Final = 512
 
 
 def _fields_of(head: bytes) -> tuple[dict[str, str], int]:
-    """Return header fields, the first of each name, and how many there are. Spec: RFC 5322 2.2."""
+    """Return header fields, the first of each name, and how many there are; those that are no UTF-8 are of Latin-1.
+
+    Spec: RFC 5322 2.2; RFC 6532 3.
+    """
     from email.parser import HeaderParser
 
-    message = HeaderParser().parsestr(head.decode("latin-1"))
+    try:
+        text = head.decode()
+    except UnicodeDecodeError:
+        text = head.decode("latin-1")
+    message = HeaderParser().parsestr(text)
     fields: dict[str, str] = {}
     for name, value in message.items():
         fields.setdefault(name.lower(), _FOLD.sub(" ", value).strip())
