@@ -794,13 +794,13 @@ def has_both_actions(case: Case) -> bool:
 
 @reads(Fact.PROPERTIES)
 def actions_match(case: Case) -> str | None:
-    """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2019. Quotes around the property are read as a habit."""
+    """Spec: SOAP/JMS 2.2.3 soapAction; Protocol-2019. Quotes around the property alone are read as a habit."""
     return _differing(case, case.message.content_type, "the action parameter")
 
 
 def _differing(case: Case, kind: ContentType | None, what: str) -> str | None:
     seen = case.message.soap_action
-    wrong = [action for action in stated_actions(kind) if action != seen]
+    wrong = [action for action in stated_actions(kind) if action not in (seen, case.message.text(names.SOAP_ACTION))]
     if not wrong:
         return None
     right = wrong[0] if len(stated_actions(kind)) == 1 else ""
