@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from brokers.adapter.wait import epoch_milliseconds, expiration_here
 from brokers.amqp.dialect import PLAIN, AmqpDialect, read_address
-from brokers.amqp.primitives import SHORT_TEXT, TIME_CODE
+from brokers.amqp.primitives import SHORT_TEXT, TIME_CODE, WRONG
 from brokers.amqp.sections import (
     BODIES,
     SMALL_MESSAGE_OCTETS,
@@ -109,17 +109,20 @@ def from_amqp_message(
         MemoryError: there is not enough memory for the message.
     """
     received = epoch_milliseconds() if received is None else received
-    if shapes is not None and len(octets) <= SMALL_MESSAGE_OCTETS:
+    if len(octets) > SMALL_MESSAGE_OCTETS:
+        shapes = None
+    known = None
+    if shapes is not None:
         octets = bytes(octets)
         known = shapes.match(octets)
-        if known is None:
-            shapes.learn(octets)
-        elif (arrived := _shaped(octets, *known, dialect, source, received)) is not None:
+        if known is not None and (arrived := _shaped(octets, *known, dialect, source, received)) is not None:
             return arrived
     try:
         found = list(decode(octets))
     except MalformedError:
         return ReceivedMessage(Message(message_type=MessageType.UNKNOWN, body=bytes(octets), destination=source), 1)
+    if shapes is not None and known is None:  # only from a head that can be read
+        shapes.learn(bytes(octets))
     return from_sections(found, dialect, source, received)
 
 
@@ -139,7 +142,7 @@ def _shaped(
         return None
     try:
         return plan.read_all(found, octets, received)
-    except ValueError:  # for example malformed octets
+    except WRONG:  # for example malformed octets
         return None
 
 
@@ -407,7 +410,7 @@ class ArrivalPlan:
         """Return the message with these octets, of which the pattern matched the head; None to decode each section.
 
         Raises:
-            ValueError: a value cannot be decoded.
+            WRONG: a value cannot be decoded.
         """
         draft = self.draft(found, octets, MessageDraft, received)
         return None if draft is None else ReceivedMessage(draft.frozen(), self._count)

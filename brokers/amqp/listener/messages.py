@@ -23,6 +23,7 @@ from brokers.amqp.listener.options import RefusalError
 from brokers.amqp.message_reader import ArrivalPlan, from_sections
 from brokers.amqp.message_writer import to_amqp_message
 from brokers.amqp.outcomes import UNAUTHORIZED
+from brokers.amqp.primitives import WRONG
 from brokers.amqp.sections import (
     SMALL_MESSAGE_OCTETS,
     AmqpSection,
@@ -210,7 +211,7 @@ def _shaped(
         return None
     try:
         draft = plan.arrival.draft(found, octets, CarriedDraft, now)
-    except ValueError:  # for example malformed octets
+    except WRONG:  # for example malformed octets
         return None
     return None if draft is None else _completed(draft, octets[plan.begin :])
 

@@ -155,5 +155,14 @@ def test_it_goes_out_as_it_came() -> None:
     kept = encode(AmqpSection.HEADER, [True])
     assert uncarried(carried, 1, NOW).endswith(carried.kept)
     assert carried.kept.endswith(DATA_8 + b"\x04body")
+def test_a_boolean_that_is_neither_true_nor_false() -> None:
+    """It is read alike, also if only such values of one property differ."""
+    carrier = MessageCarrier()
+    for value in (0, 1, 2, 0):
+        octets = b"\x00\x53\x74\xc1\x06\x02\xa1\x01p\x56%c" % value + DATA_8 + b"\x04body"
+        assert isinstance(outcome(carrier, octets), dict)
+        assert outcome(carrier, octets) == outcome(MessageCarrier(), octets)
+
+
     assert octets_of(5).endswith(carried.kept)
     assert kept not in carried.kept

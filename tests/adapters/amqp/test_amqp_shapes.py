@@ -127,6 +127,21 @@ def test_changed_octets(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
+    "values",
+    [[b"\xa1\x02\xff\xff", b"\xa1\x02aa", b"\xa1\x02bb", b"\xa1\x02\xff\xff"], [b"\x56\x00", b"\x56\x01", b"\x56\x02"]],
+    ids=["no UTF-8, also at first", "a boolean that is neither true nor false"],
+)
+def test_values_that_no_encoder_writes(values: list[bytes]) -> None:
+    """Whenever one comes, neither its own message nor one after it is read in another way."""
+    shapes, name = SectionShapes(), b"\xa1\x01p"
+    for value in [*values, values[1]]:
+        entry = name + value
+        octets = b"\x00\x53\x74\xc1" + bytes([len(entry) + 1, 2]) + entry + BODIES[0]
+        assert from_amqp_message(octets, PLAIN, SOURCE, shapes, RECEIVED) == expected(octets)
+    assert shapes.match(octets) is not None
+
+
+@pytest.mark.parametrize(
     ("place", "values", "is_known"),
     [
         (0, ("ID:1", "ID:2"), True),
