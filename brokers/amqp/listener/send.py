@@ -147,9 +147,13 @@ class OutgoingLink:
             self._allow()
 
     def drain(self) -> bool:
-        """Return unused credit of a draining link; False while it is not known whether there are more messages."""
+        """Return unused credit of a draining link; False while it is not known whether there are more messages.
+
+        Nothing is returned while the link is paused, or while messages wait for the window of the session: proton would
+        not tell the client. Both end when the client reads, after which this is called again.
+        """
         link = self._link
-        if link is None or not link.drain_mode or link.credit <= 0:
+        if link is None or self._is_paused or link.queued or not self.is_draining:
             return True
         if not self._consumer.is_idle:
             return False

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from amqp_raw import ACCEPTED, MODIFIED, PATIENCE, REJECTED, RELEASED, Raw, transfer
@@ -19,6 +20,7 @@ from proton import Described, Message, Terminus, byte, symbol, ulong
 import brokers
 from brokers import Destination, MessageType, SendFailedError, queue, topic
 from brokers.amqp.listener import Action, Listener, Options
+from brokers.amqp.listener.bursts import MAX_UNWRITTEN
 from brokers.amqp.sections import AmqpSection, encode
 from brokers.embedded import Broker
 
@@ -536,6 +538,22 @@ def test_a_drained_link_has_no_credit_left(raw: Raw) -> None:
     link.drain(10)
     raw.until(lambda: link.credit == 0 and raw.received)
     assert raw.take(1) == ["a"]
+
+
+def test_a_drained_link_gets_all_there_is(raw: Raw) -> None:
+    """Also if more waits for the window of its session than is taken out of the queue at a time."""
+    sender = raw.attach("q")
+    for _ in range(20):
+        raw.outcome(raw.send(sender, to(None, "x" * (MAX_UNWRITTEN // 10))))
+    session = raw.connection.session()
+    session.incoming_capacity = MAX_UNWRITTEN // 4
+    session.open()
+    link: Any = session.receiver("drained")
+    link.source.address = "q"
+    link.open()
+    link.drain(30)
+    raw.until(lambda: link.credit == 0)
+    assert len(raw.received) == 20
 
 
 @pytest.mark.parametrize(
