@@ -27,6 +27,7 @@ from brokers.amqp.transfers import (
     begin,
     credit_of,
     drained,
+    drop_unsent,
     max_message_of,
     pass_on,
     send,
@@ -274,7 +275,8 @@ class Outbox(AmqpLink):
         self._note_current_sent()
         culprit = failing_tag(condition)
         has_culprit = any(each.tag == culprit for each in unsettled.values())
-        for posting in unsettled.values():
+        for transfer, posting in unsettled.items():
+            drop_unsent(transfer)
             error: BrokerError = refusal(condition, "the broker detached the link")
             if has_culprit and posting.tag != culprit:
                 kind = ConnectionLostError if posting.transaction is None else SendFailedError

@@ -99,6 +99,15 @@ def settle(transfer: Transfer, outcome: int | None = None, error: Condition | No
     lib.pn_delivery_settle(transfer)
 
 
+def drop_unsent(transfer: Transfer) -> None:
+    """Drop the octets of a message on an ended link that wait for the window of the session.
+
+    Otherwise they would be part of `outgoing_octets` as long as the session lasts (seen with proton 0.40).
+    """
+    if lib.pn_delivery_pending(transfer):
+        lib.pn_delivery_abort(transfer)
+
+
 def outgoing_octets(session: Any) -> int:
     """Return the number of octets of messages that wait for the window of a session."""
     return int(lib.pn_session_outgoing_bytes(session._impl))

@@ -32,6 +32,9 @@ class Desk(Protocol):
     bursts: OutputBursts
     """The messages for the client that are not written yet."""
 
+    is_up: bool
+    """Whether the connection has not ended."""
+
     def pause(self, link: OutgoingLink) -> None:
         """Let a link go on once the client has read more."""
 
@@ -220,6 +223,9 @@ class OutgoingLink:
         """
         self._link = None
         seen = self._seen()
+        if self._desk.is_up:
+            for transfer in self._held:
+                transfers.drop_unsent(transfer)
         self._held.clear()
         self._consumer.stop()
         self._consumer.leave(seen)

@@ -243,6 +243,25 @@ def test_credit_while_a_session_takes_no_more_messages() -> None:
             broker.until(lambda given=given: len(broker.got(FLOW)) > given)  # type: ignore[misc]
 
 
+def test_a_link_that_ends_while_a_session_takes_no_more_messages() -> None:
+    """What had not gone out on it holds up nothing once the session takes messages again."""
+    with (
+        BrokenBroker(window=3) as broker,
+        brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection,
+    ):
+        broker.leaves_out = {DETACH}  # the broker begins to detach
+        sent = [connection.send(text(queue("q"), "x" * 200_000)) for _ in range(12)]
+        broker.until(lambda: len(broker.got(TRANSFER)) == 3)
+        ((channel, handle),) = broker.links.values()
+        gone = Described(ulong(0x1D), [symbol("amqp:resource-deleted"), "gone"])
+        broker.write(frame(DETACH, uint(handle), True, gone, channel=channel))
+        with pytest.raises(SendFailedError, match="gone"):
+            sent[0].result(PATIENCE)
+        broker.until(lambda: len(broker.links) == 2)  # for the messages that were not begun
+        broker.write(frame(FLOW, uint(3), uint(WINDOW), uint(0), uint(WINDOW), channel=channel))
+        broker.until(lambda: len(broker.got(TRANSFER)) > 3)
+
+
 def test_a_broker_that_pings_and_does_not_read() -> None:
     """What it is answered with is bounded."""
 

@@ -17,7 +17,7 @@ from calling_kit import eventually
 from proton import Described, symbol, uint, ulong
 
 import brokers
-from brokers import topic
+from brokers import queue, topic
 from brokers.amqp.listener import Listener
 from brokers.amqp.listener.receive import CREDIT_MESSAGES, CREDIT_RENEWAL_MESSAGES
 from brokers.amqp.listener.send import OutgoingLink
@@ -220,6 +220,23 @@ def test_what_is_asked_for_with_echo(wire: Wire) -> None:
         seen.add(int(answer.fields[6]))
         assert answer.fields[4:6] == [0, 1]
     assert max(seen) <= CREDIT_MESSAGES + CREDIT_RENEWAL_MESSAGES
+
+
+def test_a_link_that_ends_while_its_session_takes_no_more_messages(wire: Wire, listener: Listener) -> None:
+    """What had not gone out on it holds up no other link of the session once that takes messages again."""
+    with listener.broker.connect() as connection:
+        for body in ["x" * 100_000] * 20:
+            connection.send(text(queue("q"), body)).result()
+        wire.write(OPENED, frame(BEGIN, None, uint(0), uint(3), uint(100)), receiver())
+        wire.write(frame(FLOW, uint(0), uint(3), uint(0), uint(100), uint(0), uint(0), uint(100)))
+        for _ in range(3):
+            wire.until(TRANSFER)
+        wire.write(frame(DETACH, uint(0), True))
+        wire.until(DETACH)
+        wire.write(
+            receiver("another", 1), frame(FLOW, uint(3), uint(1000), uint(0), uint(100), uint(1), uint(0), uint(5))
+        )
+        assert wire.until(TRANSFER).fields[:2] == [0, 3]
 
 
 @pytest.mark.parametrize("limit", ["CREDIT_MESSAGES", "MAX_LEFT_MESSAGES"])
