@@ -41,6 +41,10 @@ SESSION_WINDOW_FRAMES: Final = 2**31 - 1
 """The window of proton's sessions, in frames."""
 
 
+MAX_CREDIT_MESSAGES: Final = 2**31 - 1
+"""The most credit of a link that proton understands; it takes more for less than none."""
+
+
 class PerformativeCode(IntEnum):
     """The descriptors of performatives."""
 
@@ -189,6 +193,13 @@ class Fields:
         at = self._start(number)
         width = WIDTHS[self._body[at] >> 4]
         return int.from_bytes(self._body[at + 1 : at + 1 + width], "big")
+
+    def capped(self, number: int, limit: int) -> bytes:
+        """Return the whole body, in which the value of an unsigned integer field is at most a limit of four octets."""
+        if self.code(number) not in UINTS or self.number(number) <= limit:
+            return self._body
+        at = self._start(number) + 1
+        return self._body[:at] + limit.to_bytes(4, "big") + self._body[at + 4 :]
 
     def text(self, number: int) -> str:
         """Return the value of a string field."""
@@ -444,7 +455,7 @@ class FrameInspection:
                 if handle not in channel.stolen:
                     self._unattached(channel, handle)
                 return
-        yield frame
+        yield fields.capped(6, MAX_CREDIT_MESSAGES)
         if fields.flag(9):
             self._watch.echoed(channel, attached)
 

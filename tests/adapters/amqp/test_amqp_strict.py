@@ -222,6 +222,15 @@ def test_what_is_asked_for_with_echo(wire: Wire) -> None:
     assert max(seen) <= CREDIT_MESSAGES + CREDIT_RENEWAL_MESSAGES
 
 
+@pytest.mark.parametrize("credit", [2**31 - 1, 2**31, 2**32 - 1])
+def test_all_the_credit_that_there_is(wire: Wire, listener: Listener, credit: int) -> None:
+    """A client that wants whatever comes gets it."""
+    wire.write(OPENED, BEGUN, receiver(), flow(uint(0), uint(0), uint(credit)))
+    with listener.broker.connect() as connection:
+        connection.send(text(queue("q"), "hi")).result()
+        assert wire.until(TRANSFER).fields[0] == 0
+
+
 def test_a_link_that_ends_while_its_session_takes_no_more_messages(wire: Wire, listener: Listener) -> None:
     """What had not gone out on it holds up no other link of the session once that takes messages again."""
     with listener.broker.connect() as connection:
