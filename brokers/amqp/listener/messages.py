@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, cast
 from proton import ubyte, uint
 
 from brokers.amqp.dialect import EMBEDDED
-from brokers.amqp.listener.options import RefusalError
+from brokers.amqp.listener.options import RefusalError, with_kind
 from brokers.amqp.message_reader import ArrivalPlan, from_sections
 from brokers.amqp.message_writer import to_amqp_message
 from brokers.amqp.outcomes import UNAUTHORIZED
@@ -100,13 +100,14 @@ class CarriedDraft(Message):
     __init__ = cast("Callable[..., None]", MessageDraft.__init__)  # which takes a third of the time
 
     def frozen(self, destination: Destination, message_id: str, now: int) -> CarriedMessage:
-        """Make this object a message for ever, for a destination, with the broker's id and timestamp.
+        """Make this object a message for ever, for a destination, with the broker's timestamp.
 
-        Both classes have the same slots.
+        Its id is the broker's only if the sender gave none: one that gave an id may know its answer by it. Both classes
+        have the same slots.
         """
         made: Any = self
         made.destination = made.taken_for = destination
-        made.told_id, made.message_id = made.message_id, message_id
+        made.told_id, made.message_id = made.message_id, made.message_id or message_id
         made.told_timestamp, made.timestamp = made.timestamp, now
         made.__class__ = CarriedMessage
         stored: CarriedMessage = made
@@ -149,7 +150,7 @@ class MessageCarrier:
         Args:
             octets: the AMQP message.
             resolve: returns the destination, given what `to` of the message names.
-            message_id: the broker's id of the message.
+            message_id: the broker's id of the message, used if it has none.
             now: the time of receipt in milliseconds since 1970, from which a time to live counts.
             user: the user who sends; None for anonymous. Always the same.
             kind: kind of a destination that the message names without a kind; None for a queue.
@@ -232,8 +233,9 @@ def _completed(draft: CarriedDraft, kept: bytes) -> CarriedDraft:
     reply_to = made.reply_to
     if made.priority not in PRIORITIES:
         made.priority = DEFAULT_PRIORITY
-    if reply_to is not None and not reply_to.name:  # it leads nowhere
-        made.reply_to = None
+    if reply_to is not None:
+        reply_to = with_kind(reply_to)
+        made.reply_to = reply_to if reply_to.name else None  # otherwise it leads nowhere
     made.redelivered = False
     return draft
 

@@ -205,6 +205,15 @@ def kind_of(capabilities: Iterable[str]) -> DestinationKind | None:
     return next((KINDS[each] for each in capabilities if each in KINDS), None)
 
 
+def with_kind(named: Destination) -> Destination:
+    """Return a destination by the kind that its name begins with, such as `topic://news`, if it has such a prefix."""
+    name = named.name or ""
+    for prefix, kind in PREFIXES.items():
+        if name.startswith(prefix):
+            return Destination(kind, name.removeprefix(prefix))
+    return named
+
+
 class AmqpNodes:
     """The destinations of a broker that clients of a listener may use."""
 
@@ -254,11 +263,7 @@ class AmqpNodes:
 
     @staticmethod
     def _read(address: str, kind: DestinationKind | None) -> Destination:
-        prefix = next((each for each in PREFIXES if address.startswith(each)), None)
-        if prefix is None:
-            found = read_address(address, kind, EMBEDDED)
-        else:
-            found = Destination(PREFIXES[prefix], address.removeprefix(prefix))
+        found = with_kind(read_address(address, kind, EMBEDDED))
         if not found.name:
             raise RefusalError(INVALID, f"the address {address!r} names nothing")
         if len(address) > MAX_ADDRESS_CHARACTERS:

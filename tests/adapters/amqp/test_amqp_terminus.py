@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from amqp_raw import ACCEPTED, MODIFIED, PATIENCE, REJECTED, RELEASED, Raw, tran
 from proton import Described, Message, Terminus, byte, symbol, ulong
 
 import brokers
-from brokers import Destination, MessageType, SendFailedError, queue, topic
+from brokers import Delivery, Destination, DestinationKind, MessageType, SendFailedError, queue, topic
 from brokers.amqp.listener import Action, Listener, Options
 from brokers.amqp.listener.bursts import MAX_UNWRITTEN
 from brokers.amqp.sections import AmqpSection, encode
@@ -554,6 +555,26 @@ def test_a_drained_link_gets_all_there_is(raw: Raw) -> None:
     link.drain(30)
     raw.until(lambda: link.credit == 0)
     assert len(raw.received) == 20
+
+
+@pytest.mark.parametrize(
+    ("named", "place"),
+    [
+        ("queue://there", queue("there")),
+        ("topic://there", topic("there")),
+        ("there", queue("there")),
+        (GONE, Destination(DestinationKind.TEMPORARY_QUEUE, "ID:nobody")),
+        ("topic://", None),
+    ],
+)
+def test_what_a_program_in_the_process_reads(raw: Raw, broker: Broker, named: str, place: Destination | None) -> None:
+    """The sender's id, which an answer repeats, and where to answer, also if only the address tells its kind."""
+    got = SimpleQueue[Delivery]()
+    with broker.connect() as connection:
+        connection.consume(queue("q"), got.put)
+        raw.outcome(raw.send(raw.attach("q"), to(None, "a", id="ID:mine", reply_to=named)))
+        message = got.get(timeout=PATIENCE).message
+    assert (message.message_id, message.reply_to) == ("ID:mine", place)
 
 
 @pytest.mark.parametrize(
