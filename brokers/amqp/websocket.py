@@ -25,6 +25,7 @@ from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, SILENT, WebSocketS
 from brokers.errors import ConnectionFailedError, LoginRefusedError
 from brokers.network_schemes import NETWORK_SCHEMES, WEB_SCHEMES
 from brokers.redaction import shown
+from brokers.url import bracketed
 
 MOVED: Final = frozenset({301, 302, 303, 307, 308})
 UNAUTHORIZED: Final = 401
@@ -107,7 +108,8 @@ class WebSocketClient(WebSocketStream):
 
     def _moved(self, location: str) -> AmqpLogin:
         """Return the login for the target of an HTTP redirect, never out of TLS. Spec: 2.1 (WS-08)."""
-        base = f"{'wss' if self._login.tls else 'ws'}://{self._login.virtual_host}:{self._login.port}{self._login.path}"
+        host = bracketed(self._login.virtual_host)
+        base = f"{'wss' if self._login.tls else 'ws'}://{host}:{self._login.port}{self._login.path}"
         try:
             parts = urlsplit(urljoin(base, location))
             port = parts.port or NETWORK_SCHEMES[WEB_SCHEMES[parts.scheme]].port

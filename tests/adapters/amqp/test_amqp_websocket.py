@@ -26,7 +26,9 @@ from websockets.http11 import Request, Response
 import brokers
 from brokers import ConnectionFailedError, ConnectionLostError, ConnectionState, LoginRefusedError, TlsError, queue
 from brokers.amqp import sasl
+from brokers.amqp.endpoints import DetourError
 from brokers.amqp.url import AmqpOptions, login_of
+from brokers.amqp.websocket import WebSocketClient
 from brokers.amqp.websocket_stream import MAX_MESSAGE_OCTETS, is_unit, units
 
 
@@ -150,6 +152,16 @@ def test_ws06_ws08_http_redirects_are_followed() -> None:
         script = Script(answer=lambda request, location=location: response(302, Location=location))
         with serving(script) as (_, url), pytest.raises(ConnectionFailedError, match=why):
             call(url)
+
+
+def test_ws08_a_redirect_within_an_ipv6_address() -> None:
+    """WS-08: a path alone keeps host and port."""
+    client = WebSocketClient(login_of("amqp+ws://[::1]:8080/a", {}, AmqpOptions()))
+    client.begin()
+    with pytest.raises(DetourError) as found:
+        client.receive(b"HTTP/1.1 307 Because\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n")
+    goal = found.value.login
+    assert (goal.host, goal.port, goal.path) == ("::1", 8080, "/b")
 
 
 def test_ws09_ws10_http_may_ask_for_a_login() -> None:
