@@ -31,6 +31,7 @@ from proton import Condition, ProtonException
 from brokers import events
 from brokers.adapter.consumer import GATHER_SECONDS, HOLD_SECONDS, MAX_HELD_OCTETS
 from brokers.amqp.machine import AmqpMachine, Handlers
+from brokers.amqp.outcomes import DECODE
 from brokers.amqp.stack import start, with_stack
 from brokers.errors import BrokerError, ConnectionFailedError, ConnectionLostError
 from brokers.files import reason_of
@@ -404,9 +405,18 @@ class Driver(ABC):
             return ConnectionFailedError(f"{self}{self._why}")
         except Exception as failed:
             if is_protons(failed):
-                return ConnectionFailedError(f"{self} sent a value that cannot be read: {failed}")
+                return self._note_unreadable(machine, failed)
             events.AMQP_READER_FAILED.log(self)
             return ConnectionFailedError(f"{self}: the reading thread failed: {type(failed).__name__}")
+
+    def _note_unreadable(self, machine: AmqpMachine, failed: Exception) -> BrokerError:
+        """Close the connection with an error for the peer, which sent the value; return the error."""
+        try:
+            with self.lock:
+                machine.connection.open()  # a listener may not have done so yet
+                self.break_off(DECODE, f"a value cannot be read: {failed}")
+        except ConnectionFailedError as error:
+            return without_frames(error)
 
     def _conclude(self, machine: AmqpMachine, connected: socket.socket, error: BrokerError) -> None:
         with self.lock:

@@ -53,6 +53,16 @@ WRONG: dict[str, tuple[list[bytes], str, str]] = {
         DECODE,
         "container-id of open is of another type",
     ),
+    "open with a container that is no UTF-8": (
+        [b"\0\0\0\x11\2\0\0\0\0\x53\x10\xc0\x04\1\xa1\1\xff"],
+        DECODE,
+        "a value cannot be read: 'utf-8' codec can't decode",
+    ),
+    "open with a number for what is desired": (
+        [frame(OPEN, "me", *[None] * 7, uint(5))],
+        DECODE,
+        "a value cannot be read: 'uint' object is not iterable",
+    ),
     "small frames": ([frame(OPEN, "me", None, uint(511))], INVALID, "max-frame-size is at least 512, not 511"),
     "open elsewhere": ([frame(OPEN, "me", channel=1)], NOT_ALLOWED, "open is sent on channel 0, not on 1"),
     "open twice": ([OPENED, OPENED], "amqp:illegal-state", "the connection is open already"),
