@@ -140,6 +140,8 @@ class Coordinator(AmqpLink):
 
     def delivered(self, transfer: Transfer) -> None:
         """Pass on the coordinator's answer."""
+        if transfer not in self._asked:
+            self._engine.require_no_message()
         transaction, error = declared_transaction(transfer), None
         if transaction is None and not was_accepted(transfer, None):
             outcome = final_outcome(wrapped(transfer))

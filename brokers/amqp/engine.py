@@ -270,6 +270,17 @@ class AmqpEngine(Driver):
         else:
             session.close()
 
+    def require_no_message(self) -> None:
+        """Close the connection if the broker sent a message on a link that sends: proton would keep it for ever.
+
+        Called by the handlers of these links for what is no answer to a message of theirs. With the lock held.
+
+        Raises:
+            ConnectionFailedError: there is a message; no other link of this session receives any.
+        """
+        if self.session.incoming_bytes:
+            self.break_off(NOT_ALLOWED, "the broker sent a message on a link on which only the client sends")
+
     def forget(self, link: Sender | Receiver | None) -> None:
         """Unregister the handler of a link. With the lock held."""
         if link is not None:

@@ -253,6 +253,7 @@ class Outbox(AmqpLink):
         """Settle one message with its outcome."""
         posting = self._unsettled.get(transfer)
         if posting is None:
+            self._engine.require_no_message()
             return
         if posting.transaction is None and settle_accepted(transfer):
             del self._unsettled[transfer]

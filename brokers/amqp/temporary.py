@@ -93,7 +93,8 @@ class TemporaryNode(AmqpLink):
         """Do nothing: no messages are sent here."""
 
     def delivered(self, transfer: Transfer) -> None:
-        """Do nothing: no messages are sent here."""
+        """Check that this is no message: none are sent here."""
+        self._engine.require_no_message()
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
         """Report the refusal to the waiting caller."""

@@ -307,7 +307,7 @@ class FrameInspection:
         if channel is None or channel.is_over:
             return False
         attached = channel.attached.get(int.from_bytes(handle[1:], "big"))
-        if attached is None or attached.is_partial:
+        if attached is None or attached.is_partial or attached.is_receiver:
             return False
         channel.received += 1
         return True
@@ -468,6 +468,10 @@ class FrameInspection:
         attached = channel.attached.get(handle)
         if attached is None:
             return iter(()) if handle in channel.stolen else self._unattached(channel, handle)
+        if attached.is_receiver:  # proton would keep the message for ever
+            why = f"handle {handle} is that of a link on which the client receives"
+            self._violated(FrameViolation(NOT_ALLOWED, why), channel)
+            return iter(())
         if not attached.is_partial and fields.code(2) == NULL:
             self._violated(FrameViolation(INVALID, "delivery-tag of the first transfer of a message is missing"))
         attached.is_partial = fields.flag(5) and not fields.flag(9)

@@ -148,6 +148,25 @@ def test_what_no_broker_may_do(what: str, caplog: pytest.LogCaptureFixture) -> N
         eventually(lambda: got.get(timeout=PATIENCE).message.body == b"afterwards", "it goes on")
 
 
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_messages_on_a_link_that_sends(in_transaction: bool) -> None:
+    """They would be kept for ever, as nobody reads them; so the first one ends the connection."""
+    with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection:
+        if in_transaction:
+            transaction = connection.begin()
+            connection.send(text(queue("q")), transaction)
+            transaction.commit()
+        else:
+            connection.send(text(queue("q")))
+        broker.until(lambda: broker.got(TRANSFER))
+        ((channel, handle),) = broker.links.values()
+        broker.write(message(channel, handle, 0))
+        broker.until(lambda: broker.got(CLOSE))
+        (error,) = (each for each in broker.got(CLOSE)[0] if each is not None)
+        assert error.value[0] == "amqp:not-allowed"
+        assert error.value[1] == "the broker sent a message on a link on which only the client sends"
+
+
 def test_what_answers_the_same_twice() -> None:
     """A broker that says again and again that a session has begun, or a link was attached, fills no memory."""
     with BrokenBroker() as broker, brokers.connect(broker.url, timeout=PATIENCE) as connection:

@@ -194,6 +194,15 @@ def test_an_unknown_handle(what: str, wire: Wire) -> None:
     assert [each.fields[0] for each in seen] == ["new"]
 
 
+@pytest.mark.parametrize("more", [False, True])
+def test_a_message_on_a_link_that_receives(wire: Wire, more: bool) -> None:
+    """It would be kept for ever, as nobody reads it; so it ends its session."""
+    wire.write(OPENED, BEGUN, receiver())
+    wire.until(ATTACH)
+    wire.write(transfer(uint(0), uint(0), b"t", uint(0), False, more))
+    assert wire.until(END).error == (NOT_ALLOWED, "handle 0 is that of a link on which the client receives")
+
+
 def test_a_handle_that_is_in_use(wire: Wire) -> None:
     """It ends the session likewise. Spec: 2.7.3."""
     wire.write(OPENED, BEGUN, sender("one"), sender("two"))
