@@ -393,7 +393,8 @@ class Driver(ABC):
             self._do_deeds(is_over)
             while not is_over():
                 if not self._read_on(machine, connected):
-                    return self._explain("closed the connection at login")
+                    self._why = f": {machine.farewell}" if machine.farewell else self._why
+                    return self._explain(f"closed the connection at login{self._why}")
                 self._do_deeds(is_over)
             return None
         except BrokerError as failed:

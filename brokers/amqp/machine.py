@@ -125,6 +125,11 @@ class AmqpMachine:
         """Whether the peer has closed all layers."""
         return self._transport.closed and (self._stream.is_over or not self._stream.has_leave)
 
+    @property
+    def farewell(self) -> str:
+        """Why the peer has closed the stream below AMQP, if it said so and that is not the ordinary end."""
+        return self._stream.farewell
+
     def leave(self) -> None:
         """Close the stream below AMQP."""
         self._stream.end()

@@ -25,6 +25,10 @@ class Stream(Protocol):
     def is_over(self) -> bool:
         """Whether the peer has closed the stream."""
 
+    @property
+    def farewell(self) -> str:
+        """Why the peer has closed the stream, if it said so and that is not the ordinary end; otherwise empty."""
+
     def receive(self, octets: bytes) -> bytes:
         """Process octets that were read, and return those of AMQP; no octets mean the end.
 
@@ -52,6 +56,7 @@ class PlainStream:
     is_open = True
     is_over = False
     has_leave = False
+    farewell = ""
 
     def __init__(self) -> None:
         self._out = bytearray()

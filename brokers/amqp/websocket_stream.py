@@ -17,6 +17,7 @@ from typing import ClassVar, Final, NoReturn
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import Protocol, State
 
+from brokers.amqp.outcomes import first_line
 from brokers.amqp.sasl import HEADER_OCTETS
 from brokers.amqp.url import WebSocketBinding
 from brokers.errors import ConnectionFailedError
@@ -86,6 +87,13 @@ class WebSocketStream(ABC):
     @abstractmethod
     def _handshake_failed(self, error: Exception) -> NoReturn:
         """Raise the error that says why the handshake failed."""
+
+    @property
+    def farewell(self) -> str:
+        """The code and reason of the peer's Close frame; empty if none came, or one without them, or with code 1000."""
+        said = self._socket.close_rcvd
+        has_reason = said is not None and said.code not in (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
+        return first_line(f"the WebSocket was closed with {said}") if has_reason else ""
 
     def receive(self, octets: bytes) -> bytes:
         """Process octets that were read, and return those of AMQP.

@@ -359,6 +359,16 @@ def test_ws30_a_close_is_answered() -> None:
         wait_until(lambda: [each.opcode for each in script.frames].count(Opcode.CLOSE) == 1)
 
 
+def test_ws30_the_reason_of_a_close_is_told() -> None:
+    """WS-30: gateways say why in it, as there is no AMQP to say it in."""
+    script, why = Script(), r"was lost: the WebSocket was closed with 1008 \(policy violation\) not today$"
+    with serving(script) as (peer, url), brokers.connect(url, timeout=PATIENCE, reconnect=False) as connection:
+        peer.do(lambda: script.carriers[0]._socket.send_close(1008, "not today\nor tomorrow"))
+        wait_until(lambda: connection.state is ConnectionState.LOST)
+        with pytest.raises(ConnectionLostError, match=why):
+            connection.begin()
+
+
 def test_ws40_a_lost_socket_is_a_lost_connection() -> None:
     """WS-40: nobody said close."""
     with serving(Script()) as (peer, url), brokers.connect(url, timeout=PATIENCE, reconnect=False) as connection:
