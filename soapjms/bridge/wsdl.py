@@ -90,7 +90,7 @@ def published(
 ) -> tuple[Port, PublishedWsdl]:
     """Read a WSDL for HTTP clients.
 
-    JMS bindings become HTTP bindings and lose their soapjms elements; other ports are left out.
+    JMS bindings become HTTP bindings and lose their soapjms elements; other ports and services are left out.
 
     Args:
         path: path of the file. Its imports are read from files in or below its folder, or in allowed ones; references
@@ -179,11 +179,12 @@ def _over_http(document: Document, port: Port) -> bytes:
         assert parent is not None, "a port is in a service"
         if (parent.get("name"), element.get("name")) == (port.service.name, port.name):
             _set_address(element)
-        else:
-            parent.remove(element)
-    known = {prefix for each in root.iter(etree.Element) for prefix in each.nsmap if prefix}
-    ours = {prefix for prefix, space in root.nsmap.items() if space in EDITION_OF_NAMESPACE}
-    etree.cleanup_namespaces(root, keep_ns_prefixes=sorted(known - ours))  # qualified names in values need the rest
+            continue
+        parent.remove(element)
+        whole = parent.getparent()
+        if whole is not None and next(parent.iterchildren(element.tag), None) is None:
+            whole.remove(parent)  # clients take the first service, and fail if it has no port
+    # unused namespaces stay declared: qualified names in values may need them, the default one too
     return etree.tostring(root, encoding="utf-8", xml_declaration=True)
 
 

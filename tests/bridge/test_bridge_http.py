@@ -683,14 +683,15 @@ def test_a_header_from_the_service_cannot_break_out(connection: Connection) -> N
 
 
 def test_the_wsdl_has_the_address_of_the_bridge(connection: Connection) -> None:
-    """By the Host of the client, or as `public_url` says; over HTTP, without a trace of JMS, with one port."""
+    """By the Host of the client, or as `public_url` says; over HTTP, with nothing that is for JMS, with one port."""
     with bridged(connection, {"/echo": Behind(URI, ECHO[SOAP_12])}) as listener:
         for query in ("?wsdl", "?WSDL", "?wsdl=1"):
             told = ask(listener, None, path=f"/echo{query}", Host="soap.example:8080")
             assert told.status == 200
             assert next(told.root.iter("{*}address")).get("location") == "http://soap.example:8080/echo"
             assert next(told.root.iter("{*}port")).getnext() is None
-            assert names.REC_NAMESPACE.encode() not in told.body
+            assert not list(told.root.iter(f"{{{names.REC_NAMESPACE}}}*"))
+            assert not told.root.xpath("//@*[. = $space]", space=names.REC_NAMESPACE)
         assert ask(listener, None, path="/echo?wsdl", Host="a b/<c>").status == 400
         assert ask(listener, None, path="/echo?doc=1").status == 404
         assert ask(listener, None, path="/echo?doc=-1").status == 404
@@ -736,6 +737,36 @@ def test_what_a_wsdl_imports_is_told_too(connection: Connection, tmp_path: Path)
     with (
         Dispatcher(connection, URI, echo()),
         bridged(connection, Behind(URI, tmp_path / "echo.wsdl")) as listener,
+        requests.Session() as session,
+    ):
+        client = zeep.Client(f"{listener.url}/?wsdl", transport=Transport(session=session))
+        assert client.service.greetMe("World") == "Hello World"
+
+
+def test_names_in_the_default_namespace(connection: Connection, tmp_path: Path) -> None:
+    """Messages, types and elements may be named without a prefix, while all elements have one."""
+    text = ECHO[SOAP_11].read_text(encoding="utf-8").replace("xmlns:tns=", "xmlns=").replace('"tns:', '"')
+    (tmp_path / "echo.wsdl").write_text(text, encoding="utf-8")
+    with (
+        Dispatcher(connection, URI, echo()),
+        bridged(connection, Behind(URI, tmp_path / "echo.wsdl")) as listener,
+        requests.Session() as session,
+    ):
+        client = zeep.Client(f"{listener.url}/?wsdl", transport=Transport(session=session))
+        assert client.service.greetMe("World") == "Hello World"
+
+
+@pytest.mark.parametrize("version", list(SoapVersion))
+def test_the_wsdl_has_one_service(connection: Connection, tmp_path: Path, version: SoapVersion) -> None:
+    """zeep takes the first service, which here is another one, over HTTP."""
+    text = ECHO[version].read_text(encoding="utf-8")
+    begin, end = text.index("<wsdl:service"), text.index("</wsdl:service>") + len("</wsdl:service>")
+    other = text[begin:end].replace("jms:queue:", "http://other.example/").replace('name="Echo', 'name="Other')
+    (tmp_path / "two.wsdl").write_text(text[:begin] + other + text[begin:], encoding="utf-8")
+    (port,) = set(re.findall(r'"(EchoPort\w*)"', text[begin:end]))
+    with (
+        Dispatcher(connection, URI, echo()),
+        bridged(connection, Behind(URI, tmp_path / "two.wsdl", port)) as listener,
         requests.Session() as session,
     ):
         client = zeep.Client(f"{listener.url}/?wsdl", transport=Transport(session=session))
