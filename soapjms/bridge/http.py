@@ -55,7 +55,7 @@ CALL_THREADS: Final = 8
 SINGLE: Final = ("content-type", "content-encoding", "soapaction")
 """Header fields of a request that it may have once."""
 
-_HOST: Final = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+_HOST: Final = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 _WHOLE_URL: Final = re.compile(r"https?://(?P<host>[^/]*)", re.IGNORECASE)
 _URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 
@@ -119,8 +119,8 @@ class HttpBridge:
             self._senders = stack.enter_context(Pool(CALL_THREADS, "soapjms-bridge"))
             self._writers = stack.enter_context(Pool(CALL_THREADS, "soapjms-bridge-answer"))
             self._served = {
-                _path(path): serve(stack, connection, each, profile, names, max_body, options)
-                for path, each in (behind if isinstance(behind, Mapping) else {"/": behind}).items()
+                path: serve(stack, connection, each, profile, names, max_body, options)
+                for path, each in _by_path(behind).items()
             }
             self._open = stack.pop_all()
 
@@ -190,8 +190,10 @@ class HttpBridge:
     def _told(self, request: Request, served: PathService) -> Response:
         """Return the WSDL, or a document that it imports."""
         asked = {name.lower(): value for name, value in request.query_params.items()}
-        if served.published is None or not {"wsdl", "doc"} & asked.keys():
+        if not {"wsdl", "doc"} & asked.keys():
             raise _only_post()
+        if served.published is None:
+            raise _only_post("; the bridge was given no WSDL of this service")
         try:
             number = int(asked.get("doc", "0")[:4])
             octets = served.published.document(number, self._address(request))
@@ -325,15 +327,24 @@ def _url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _path(path: str) -> str:
-    """Normalize a path: with a slash at its start and none at its end.
+def _by_path(behind: object) -> dict[str, Any]:
+    """Return the services by path: with a slash at its start and none at its end.
 
     Raises:
-        UsageError: `path` does not begin with a slash.
+        UsageError: there is no service, a path does not begin with a slash, or two services have the same path.
     """
-    if not isinstance(path, str) or (path and not path.startswith("/")):
-        raise UsageError(f"the path of a service must begin with a slash, as in /bank, got {path!r}")
-    return _trimmed(path)
+    if not isinstance(behind, Mapping):
+        return {"/": behind}
+    if not behind:
+        raise UsageError("behind must have a service, such as {'/bank': 'jms:queue:bank'}, got none")
+    found: dict[str, Any] = {}
+    for path, each in behind.items():
+        if not isinstance(path, str) or (path and not path.startswith("/")):
+            raise UsageError(f"the path of a service must begin with a slash, as in /bank, got {path!r}")
+        if _trimmed(path) in found:
+            raise UsageError(f"each service must have a path of its own, got two at {_trimmed(path)}")
+        found[_trimmed(path)] = each
+    return found
 
 
 def _trimmed(path: str) -> str:
@@ -369,7 +380,6 @@ def _check_media_type(kind: ContentType) -> None:
     )
 
 
-def _only_post() -> HttpRefusalError:
-    return HttpRefusalError(
-        HTTPStatus.METHOD_NOT_ALLOWED, "SOAP requests must be sent by POST", {"Allow": "POST"}, is_soap=False
-    )
+def _only_post(hint: str = "") -> HttpRefusalError:
+    text = f"SOAP requests must be sent by POST{hint}"
+    return HttpRefusalError(HTTPStatus.METHOD_NOT_ALLOWED, text, {"Allow": "POST"}, is_soap=False)

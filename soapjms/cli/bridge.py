@@ -60,6 +60,7 @@ def _by_path(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
         path, equals, value = each.partition("=")
         if not (equals and path.startswith("/")):
             path, value = "/", each
+        path = path.rstrip("/") or "/"
         if path in found:
             raise click.BadParameter(f"{path} must be given only once; use another path, as in /bank={value}")
         found[path] = value

@@ -553,7 +553,8 @@ def test_other_methods(bridge: Listener) -> None:
     for method in ("GET", "PUT", "DELETE", "OPTIONS"):
         told = ask(bridge, None, method=method)
         assert (told.status, told.headers["allow"]) == (405, "POST")
-    assert ask(bridge, None, path="/?wsdl").status == 405
+    told = ask(bridge, None, path="/?wsdl")
+    assert (told.status, b"the bridge was given no WSDL of this service" in told.body) == (405, True)
 
 
 @pytest.mark.parametrize(
@@ -692,6 +693,8 @@ def test_the_wsdl_has_the_address_of_the_bridge(connection: Connection) -> None:
             assert next(told.root.iter("{*}port")).getnext() is None
             assert not list(told.root.iter(f"{{{names.REC_NAMESPACE}}}*"))
             assert not told.root.xpath("//@*[. = $space]", space=names.REC_NAMESPACE)
+        told = ask(listener, None, path="/echo?wsdl", Host="soap_bridge")  # as Docker Compose names its services
+        assert next(told.root.iter("{*}address")).get("location") == "http://soap_bridge/echo"
         assert ask(listener, None, path="/echo?wsdl", Host="a b/<c>").status == 400
         assert ask(listener, None, path="/echo?doc=1").status == 404
         assert ask(listener, None, path="/echo?doc=-1").status == 404
@@ -817,6 +820,8 @@ def test_mounted_in_another_application(connection: Connection, served: Dispatch
         ("queue:a", {}, "jms"),
         (Behind(), {}, "the address of the service is missing"),
         ({"bank": URI}, {}, "the path of a service must begin with a slash, as in /bank, got 'bank'"),
+        ({}, {}, "behind must have a service, such as {'/bank': 'jms:queue:bank'}, got none"),
+        ({"/bank": URI, "/bank/": URI}, {}, "each service must have a path of its own, got two at /bank"),
         (URI, {"timeout": 0}, "positive"),
         (URI, {"max_body": 0}, "max_body"),
         (URI, {"one_way": "urn:greeter:ping"}, "one_way must be a list of SOAP actions and elements"),

@@ -184,6 +184,7 @@ AT = [*LISTEN, "--connection", BROKER]
         (["http", "--to", "jms:queue:a"], "Missing option '--listen'"),
         (["http", *AT, "--to", "jms:nowhere"], "jms:nowhere"),
         (["http", *AT, "--to", "jms:queue:a", "--to", "jms:queue:b"], "/ must be given only once"),
+        (["http", *AT, "--to", "/a=jms:queue:a", "--to", "/a/=jms:queue:b"], "/a must be given only once"),
         (["http", *AT, "--to", "jms:queue:a", "--set", "priority=99"], "priority"),
         (["http", *AT, "--wsdl", "none.wsdl"], "none.wsdl"),
         (["http", *AT, "--wsdl", f"{ECHO[soapjms.SoapVersion('1.1')]}#None"], "no port 'None'"),
