@@ -20,6 +20,7 @@ from lxml import etree
 
 from soapjms import events
 from soapjms.bridge.message import GZIP, http_form, read_http, taken
+from soapjms.middleware import is_coroutine
 from soapjms.protocol.content import gunzip
 from soapjms.protocol.errors import SoapJmsError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
@@ -69,8 +70,9 @@ class WsgiService(Operations):
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(policy=policy)
-        if not callable(app):
-            raise UsageError(f"app must be a WSGI application, called with (environ, start_response), got {app!r}")
+        if not callable(app) or is_coroutine(app):
+            seen = f"the ASGI application {app!r}" if callable(app) else f"{app!r}"
+            raise UsageError(f"app must be a WSGI application, called with (environ, start_response), got {seen}")
         if not isinstance(path, str) or not path.startswith("/"):
             raise UsageError(f"path must begin with a slash, as in /bank, got {path!r}")
         self._app, self._path, self._environ, self._limits = app, path, dict(environ), option(limits, "limits", Limits)
@@ -102,15 +104,15 @@ def environ_of(request: Request, body: bytes, content_type: str, path: str) -> E
     return {
         "REQUEST_METHOD": "POST",
         "SCRIPT_NAME": "",
-        "PATH_INFO": path,
+        "PATH_INFO": _native(path),
         "QUERY_STRING": "",
         "SERVER_NAME": "localhost",
         "SERVER_PORT": "80",
         "SERVER_PROTOCOL": "HTTP/1.1",
         "HTTP_HOST": "localhost",
-        "CONTENT_TYPE": content_type,
+        "CONTENT_TYPE": _native(content_type),
         "CONTENT_LENGTH": str(len(body)),
-        "HTTP_SOAPACTION": f'"{request.soap_action or ""}"',
+        "HTTP_SOAPACTION": _native(f'"{request.soap_action or ""}"'),
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": "http",
         "wsgi.input": io.BytesIO(body),
@@ -120,6 +122,14 @@ def environ_of(request: Request, body: bytes, content_type: str, path: str) -> E
         "wsgi.run_once": False,
         "soapjms.request": request,
     }
+
+
+def _native(text: str) -> str:
+    """Return a text as WSGI has it: each character is an octet, here of its form in UTF-8.
+
+    Spec: PEP 3333, Unicode Issues.
+    """
+    return text.encode("utf-8", "replace").decode("latin-1")
 
 
 class _Errors(io.TextIOBase):

@@ -57,6 +57,22 @@ HELLO = envelope("Hello", operation="greetMeResponse").decode()
 # What an application gets
 
 
+def test_an_environ_beyond_ascii(connection: Connection) -> None:
+    """Each character is an octet of UTF-8, as frameworks read them; a euro sign would be no octet at all."""
+    seen: dict[str, Any] = {}
+
+    def app(environ: dict[str, Any], start_response: StartResponse) -> list[bytes]:
+        seen.update(environ)
+        start_response("200 OK", [("Content-Type", "text/xml")])
+        return [HELLO.encode()]
+
+    service = WsgiService(app, path="/größe")
+    with Dispatcher(connection, URI, service), Client(connection, URI, timeout=PATIENCE) as client:
+        client.call(envelope(), soap_action="urn:€")
+    assert seen["PATH_INFO"].encode("latin-1").decode() == "/größe"
+    assert seen["HTTP_SOAPACTION"].encode("latin-1").decode() == '"urn:€"'
+
+
 @pytest.mark.parametrize("version", list(SoapVersion))
 @pytest.mark.parametrize("kind", ["bytes", "text"])
 def test_the_environ(connection: Connection, version: SoapVersion, kind: Any) -> None:
@@ -270,9 +286,15 @@ def test_a_failure_is_what_the_policy_says(connection: Connection) -> None:
     assert text_of(called(connection, app, service=service)) == "Hello"
 
 
+async def asgi(scope: Any, receive: Any, send: Any) -> None:
+    """An application of the other kind."""
+
+
 def test_wrong_arguments() -> None:
     """Said at once."""
     with pytest.raises(UsageError, match="WSGI application"):
         WsgiService("app")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="got the ASGI application <function asgi"):
+        WsgiService(asgi)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="slash"):
         WsgiService(silent, path="soap")
