@@ -152,6 +152,7 @@ class Client(zeep.Client):
     ) -> None:
         transport = _transport(transport, connection, options)
         transport.check_middleware(is_async=issubclass(self._service_class, AsyncServiceProxy))
+        _check_arguments(wsse, plugins, settings)
         settings = settings or zeep.Settings()
         document = wsdl if isinstance(wsdl, Document) else read_document(wsdl, transport.loading(), settings)
         super().__init__(document, wsse, transport, service_name, port_name, plugins, settings)  # type: ignore[no-untyped-call]
@@ -260,6 +261,26 @@ def _transport(
     if not isinstance(transport, JmsTransport):
         raise UsageError(f"transport must be a soapjms.zeep.JmsTransport, got {with_article(type(transport))}")
     return transport
+
+
+def _check_arguments(wsse: Any, plugins: Any, settings: Any) -> None:
+    """Check the arguments that are zeep's own, as zeep fails on others only with a call.
+
+    Raises:
+        UsageError: one of them is not what zeep takes.
+    """
+    if not isinstance(settings, zeep.Settings | None):
+        raise UsageError(
+            f"settings must be zeep.Settings(strict=False) or the like, got {with_article(type(settings))}"
+        )
+    if not isinstance(plugins, list | tuple | None):
+        raise UsageError(f"plugins must be a list of zeep's plugins, got {with_article(type(plugins))}")
+    for each in wsse if isinstance(wsse, list) else [wsse]:
+        if each and not hasattr(each, "apply"):
+            raise UsageError(
+                "wsse must be an object such as zeep.wsse.UsernameToken(NAME, PASSWORD), or a list of them, got "
+                f"{with_article(type(each))}"
+            )
 
 
 def read_document(wsdl: Any, loading: DocumentLoader, settings: zeep.Settings) -> Document:

@@ -503,7 +503,7 @@ class TestErrors(Gallery):
                 other.service.frame("Dusk")
 
     def test_what_a_client_is_made_with(self, connection: Connection, path: Path) -> None:
-        """A connection or a transport, not both, and no other's."""
+        """A connection or a transport, not both, and no other's; arguments of zeep are checked before a call."""
         with JmsTransport(connection) as transport:
             for arguments, message in (
                 ({}, "connection or transport must be given; soapjms.connect"),
@@ -511,6 +511,16 @@ class TestErrors(Gallery):
                 ({"connection": connection, "transport": transport}, "must be given alone, got connection too"),
                 ({"transport": transport, "names": None}, "must be given alone, got names too"),
                 ({"transport": zeep.Transport()}, r"must be a soapjms\.zeep\.JmsTransport, got a Transport"),
+                (
+                    {"connection": connection, "settings": {"strict": False}},
+                    "settings must be zeep.Settings.* got a dict",
+                ),
+                (
+                    {"connection": connection, "plugins": HistoryPlugin()},
+                    "a list of zeep's plugins, got a HistoryPlugin",
+                ),
+                ({"connection": connection, "wsse": ("ann", "pw")}, "wsse must be an object such as .*, got a tuple"),
+                ({"connection": connection, "wsse": [("ann", "pw")]}, "wsse must be an object such as .*, got a tuple"),
                 ({"connection": connection, "profile": "rec"}, "profile must be a Profile"),
                 ({"connection": connection, "message_type": "map"}, "message_type must be 'bytes' or 'text'"),
             ):
