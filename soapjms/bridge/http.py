@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
+from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
 from time import monotonic
@@ -258,7 +259,7 @@ class HttpBridge:
         self, request: Request, submit: Callable[[], Future[Answer] | None], until: float
     ) -> Answer | None:
         """Call the service and return its response, or None for a one-way message; cancel if the client leaves."""
-        future = await self._started(self._senders.submit(submit), until)
+        future = await self._started(self._senders.submit(copy_context().run, submit), until)
         if future is None:
             return None
         leaving, waiting = asyncio.create_task(_left(request)), asyncio.wrap_future(future)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -183,7 +184,7 @@ class AsyncSender:
     async def _elsewhere(
         self, content: CallContent, send: Callable[[], None], due: float, retry: Callable[[], object]
     ) -> None:
-        """Send on another thread.
+        """Send on another thread, in a copy of the task's context.
 
         Args:
             content: what is sent; its seconds end at `due`.
@@ -209,7 +210,7 @@ class AsyncSender:
 
     def _submit(self, content: CallContent, send: Callable[[], None]) -> Future[None]:
         try:
-            return self._pool.submit(send)
+            return self._pool.submit(copy_context().run, send)
         except RuntimeError as error:
             raise _unsent(content, CallFailedError, CLOSED_MEANWHILE if self._closed else f"{error}") from error
 

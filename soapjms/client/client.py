@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextvars import copy_context
 from functools import partial
 from itertools import count
 from math import ceil
@@ -646,9 +647,9 @@ class Client:
         return self._waited(started)
 
     def _elsewhere(self, call: OutgoingCall) -> Completion[Response]:
-        """Run the middleware on another thread."""
+        """Run the middleware on another thread, in a copy of the caller's context."""
         future: Completion[Response] = Completion(self._callbacks.executor)
-        self._crew.submit(partial(self._settle, future, call))
+        self._crew.submit(partial(copy_context().run, self._settle, future, call))
         return future
 
     def _settle(self, future: Completion[Response], call: OutgoingCall) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from contextvars import ContextVar
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
@@ -48,6 +49,7 @@ from soapjms.bridge import http as http_bridge
 from soapjms.bridge.backend import Behind
 from soapjms.bridge.http import HttpBridge
 from soapjms.bridge.listener import Listener
+from soapjms.observing import Begun, Observer
 from soapjms.protocol import names
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.errors import InvalidWsdlError
@@ -587,9 +589,8 @@ def test_a_field_that_is_there_twice(connection: Connection, name: str, values: 
     assert status(values[0], values[0]) == 200
 
 
-@pytest.mark.usefixtures("served")
-def test_a_length_that_is_no_number(connection: Connection) -> None:
-    """Another server than ours may pass it on; what counts is the body that comes."""
+def asked_of(bridge: HttpBridge, *fields: tuple[bytes, bytes]) -> int:
+    """Post a request to the application itself, as another server than ours may do; return the status."""
     sent: list[Any] = []
     coming = [{"type": "http.request", "body": envelope(), "more_body": False}]
 
@@ -601,11 +602,33 @@ def test_a_length_that_is_no_number(connection: Connection) -> None:
     async def send(event: Any) -> None:
         sent.append(event)
 
-    fields = [(b"content-type", b"text/xml"), (b"content-length", "²".encode("latin-1"))]
-    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": fields}
+    headers = [(b"content-type", b"text/xml"), *fields]
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
+    asyncio.run(bridge(scope, receive, send))
+    status: int = sent[0]["status"]
+    return status
+
+
+@pytest.mark.usefixtures("served")
+def test_a_length_that_is_no_number(connection: Connection) -> None:
+    """Another server than ours may pass it on; what counts is the body that comes."""
     with HttpBridge(connection, URI, timeout=PATIENCE) as bridge:
-        asyncio.run(bridge(scope, receive, send))
-    assert sent[0]["status"] == 200
+        assert asked_of(bridge, (b"content-length", "²".encode("latin-1"))) == 200
+
+
+@pytest.mark.usefixtures("served")
+def test_an_observer_has_the_context_of_the_request(connection: Connection) -> None:
+    """So that a trace that middleware of the server began goes on with the call."""
+    current, seen = ContextVar("current", default="none"), list[str]()
+
+    class Seeing(Observer):
+        def begun(self, begun: Begun) -> None:
+            seen.append(current.get())
+
+    with HttpBridge(connection, URI, timeout=PATIENCE, observer=Seeing()) as bridge:
+        current.set("the request's")
+        assert asked_of(bridge) == 200
+    assert seen == ["the request's"]
 
 
 def test_a_chunked_body_is_limited_too(connection: Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -29,7 +30,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from brokers import Connection, queue
 from brokers.embedded import Broker
-from soapjms import CallFailedError, Client, Dispatcher, Policy, Request, Service
+from soapjms import AsyncClient, CallFailedError, Client, Dispatcher, Policy, Request, Service
 from soapjms.opentelemetry import MAX_TEXT_CHARACTERS, MAX_VALUE_CHARACTERS, Traces
 from soapjms.protocol import names
 
@@ -142,6 +143,29 @@ class TestAcrossTheBroker(OnEachBroker):
 
 class TestSpans(Tracing):
     """What a span says."""
+
+    def test_the_callers_span_on_another_thread(self, connection: Connection, other: Connection) -> None:
+        """It is the parent too where a thread of the client's sends: with middleware, and one-way with asyncio."""
+        asking = Spans()
+        traces, tracer = Traces(asking.provider), trace.get_tracer("test", tracer_provider=asking.provider)
+
+        async def send() -> None:
+            async with AsyncClient(connection, URI, timeout=PATIENCE, observer=traces) as client:
+                with tracer.start_as_current_span("caller"):
+                    await client.send(envelope())
+
+        plain = [lambda call, call_next: call_next(call)]
+        with (
+            Dispatcher(other, URI, greeter()),
+            Client(connection, URI, timeout=PATIENCE, observer=traces, middleware=plain) as client,
+        ):
+            with tracer.start_as_current_span("caller"):
+                assert text_of(client.submit(envelope("Ann")).result(PATIENCE)) == "Hello Ann"
+            caller, call = asking.take(2)
+            assert (caller.name, parent_of(call)) == ("caller", id_of(caller))
+            asyncio.run(send())
+            caller, sent = asking.take(2)
+            assert (caller.name, parent_of(sent)) == ("caller", id_of(caller))
 
     def test_attributes(self, client: Client, other: Connection, asking: Spans, serving: Spans) -> None:
         """The conventions for messaging, and how it ended."""
