@@ -92,9 +92,9 @@ def host_and_port(address: str) -> tuple[str, int]:
     Raises:
         UsageError: the address is not HOST:PORT, or `[HOST]:PORT` for IPv6.
     """
-    host, colon, port = address.rpartition(":")
+    host, colon, port = str(address).rpartition(":")
     if not colon or set("/?#@") & set(host) or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"an address must be HOST:PORT, such as 127.0.0.1:8080, got {shown(address)}")
+        raise UsageError(f"an address must be HOST:PORT, such as 127.0.0.1:8080, got {shown(str(address))}")
     return host.strip("[]"), int(port)
 
 

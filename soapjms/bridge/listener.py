@@ -38,8 +38,8 @@ from soapjms.bridge.limits import MAX_CONNECTIONS
 from soapjms.bridge.pace import END, PIECE_OCTETS, PIECE_TIMEOUT
 from soapjms.bridge.strict_http import MAX_HEAD_OCTETS, StrictConnection
 from soapjms.protocol.errors import UsageError
-from soapjms.protocol.text import reason_of
-from soapjms.validation import at_least_one, host_and_port
+from soapjms.protocol.text import reason_of, with_article
+from soapjms.validation import at_least_one, host_and_port, not_negative
 
 ACCEPT_BACKLOG: Final = 128
 """Maximum number of connections that wait to be accepted."""
@@ -284,6 +284,8 @@ class Listener:
             raise UsageError(f"key must come with its certificate, got the key {key} alone")
         room = Room(bounded(at_least_one(max_connections, "max_connections"), 1, "connections"), "connections")
         tls = None if certificate is None else _tls(certificate, key)
+        if not callable(app):
+            raise UsageError(f"app must be an ASGI application, such as an HttpBridge, got {with_article(type(app))}")
         protocol: Any = _protocols(tls, room, finite(client_timeout, "client_timeout"))
         config = uvicorn.Config(
             app,
@@ -297,7 +299,7 @@ class Listener:
             server_header=False,
             proxy_headers=False,
             backlog=ACCEPT_BACKLOG,
-            timeout_graceful_shutdown=max(1, round(grace)),
+            timeout_graceful_shutdown=max(1, round(not_negative(grace, "grace"))),
         )
         config.load()
         self._scheme = "http" if tls is None else "https"
@@ -324,7 +326,13 @@ class Listener:
         return self._thread.is_alive()
 
     def start(self) -> Self:
-        """Begin to serve; clients that connect before it is ready wait a moment."""
+        """Begin to serve; clients that connect before it is ready wait a moment.
+
+        Raises:
+            UsageError: the listener was started before.
+        """
+        if self._thread.ident is not None:
+            raise UsageError("a listener must be started only once; make a new one")
         self._thread.start()
         return self
 

@@ -864,11 +864,27 @@ def test_wrong_arguments(connection: Connection, behind: object, options: dict[s
 def test_wrong_addresses(connection: Connection) -> None:
     """Said before anything listens."""
     with HttpBridge(connection, URI) as bridge:
-        for address in ("8080", "localhost:none", "no.such.host.invalid:0"):
+        for address in ("8080", 8080, "localhost:none", "no.such.host.invalid:0"):
             with pytest.raises(UsageError):
-                Listener(bridge, address)
+                Listener(bridge, address)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="TLS"):
             Listener(bridge, "127.0.0.1:0", certificate="none.pem")
+
+
+def test_what_a_listener_cannot_serve(connection: Connection) -> None:
+    """It is said at once, also that a listener serves once; uvicorn ended the program for a text it cannot import."""
+    for app in (URI, None):
+        with pytest.raises(UsageError, match="app must be an ASGI application, such as an HttpBridge, got a"):
+            Listener(app, "127.0.0.1:0")
+    with HttpBridge(connection, URI) as bridge:
+        for grace in (-1, float("inf"), "3"):
+            with pytest.raises(UsageError, match="grace must be a finite number of seconds, at least 0, got"):
+                Listener(bridge, "127.0.0.1:0", grace=grace)  # type: ignore[arg-type]
+        listener = Listener(bridge, "127.0.0.1:0")
+        with listener:
+            pass
+        with pytest.raises(UsageError, match="started only once"):
+            listener.start()
 
 
 def test_a_connection_is_kept(bridge: Listener) -> None:
