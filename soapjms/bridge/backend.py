@@ -144,6 +144,7 @@ class PathService:
         return unpacked
 
     def _is_one_way(self, envelope: Envelope, action: str | None) -> bool:
+        action = action or self.client.endpoint.soap_action
         names = {action, None if envelope.content is None else str(envelope.content.tag)}
         in_wsdl = self.published is not None and self.published.is_one_way(names)
         return in_wsdl or not self.one_way.isdisjoint(names)

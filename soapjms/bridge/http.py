@@ -205,7 +205,7 @@ class HttpBridge:
     def _address(self, request: Request) -> str:
         """Return the URL of this path for the client."""
         if self._public_url is not None:
-            return self._public_url + _below(request)
+            return self._public_url + quote(_below(request))
         host = request.headers.get("host", "")
         if _HOST.fullmatch(host) is None:
             raise HttpRefusalError(HTTPStatus.BAD_REQUEST, f"Host must be a host, got {shown(host)}", is_soap=False)

@@ -255,6 +255,13 @@ def test_one_way(connection: Connection) -> None:
             assert take_one(connection, queue("greeter")).reply_to is None
 
 
+def test_a_one_way_action_of_the_properties(connection: Connection) -> None:
+    """The action that counts is that of the message, also if the client states none."""
+    with bridged(connection, URI, one_way=["urn:mine"], properties={"soapAction": "urn:mine"}) as listener:
+        assert ask(listener, envelope(), SOAPAction='""').status == 202
+        assert take_one(connection, queue("greeter")).reply_to is None
+
+
 def test_the_action_of_a_one_way_operation_with_another_element(connection: Connection) -> None:
     """The element's operation has an answer, which is the fault of the service."""
     service = soapjms.Service()
@@ -722,10 +729,10 @@ def test_the_wsdl_has_the_address_of_the_bridge(connection: Connection) -> None:
         assert ask(listener, None, path="/echo?doc=1").status == 404
         assert ask(listener, None, path="/echo?doc=-1").status == 404
         assert ask(listener, None, path="/echo?doc=../../x").status == 404
-    behind = {"/echo": Behind(URI, ECHO[SOAP_12])}
+    behind = {"/é": Behind(URI, ECHO[SOAP_12])}
     with bridged(connection, behind, public_url="https://example.org/soap/") as listener:
-        told = ask(listener, None, path="/echo?wsdl")
-        assert next(told.root.iter("{*}address")).get("location") == "https://example.org/soap/echo"
+        told = ask(listener, None, path="/%C3%A9?wsdl")
+        assert next(told.root.iter("{*}address")).get("location") == "https://example.org/soap/%C3%A9"
 
 
 @pytest.mark.parametrize("namespace", ["http://www.w3.org/2005/08/addressing", "urn:other"])
