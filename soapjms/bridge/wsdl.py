@@ -225,11 +225,15 @@ def _elements(port: Port, documents: Sequence[Document]) -> Iterator[tuple[str, 
     """Yield the names of operations, each with the element in the body of its request; the last overload counts."""
     assert port.binding is not None, "it has a SOAP version"
     interface = port.binding.interface
+    in_header = {
+        (document.qname(each, "message"), each.get("part"))
+        for document in documents
+        for each in document.root.iterfind(f".//{{{WSDL11}}}binding/*/*/{{*}}header")
+    }
     messages = {
-        document.name_of(message): document.qname(part, "element")
+        document.name_of(message): _body_element(document, message, in_header)
         for document in documents
         for message in document.root.iterfind(f"{{{WSDL11}}}message")
-        for part in list(message.iterfind(f"{{{WSDL11}}}part"))[:1]
     }
     for document in documents:
         for operation in document.root.iterfind(f"{{{WSDL11}}}portType/{{{WSDL11}}}operation"):
@@ -241,6 +245,14 @@ def _elements(port: Port, documents: Sequence[Document]) -> Iterator[tuple[str, 
             if parent is not None and document.name_of(parent) == interface and asked is not None:
                 yield operation.get("name", ""), document.qname(asked, "element")
     yield from _rpc_wrappers(port, documents)
+
+
+def _body_element(document: Document, message: etree._Element, in_header: Set[tuple[str, str | None]]) -> str:
+    """Return the element of the first part of a message that is in no header, else of its first part; or nothing."""
+    parts = list(message.iterfind(f"{{{WSDL11}}}part"))
+    name = document.name_of(message)
+    found = [each for each in parts if (name, each.get("name")) not in in_header] or parts
+    return document.qname(found[0], "element") if found else ""
 
 
 def _rpc_wrappers(port: Port, documents: Sequence[Document]) -> Iterator[tuple[str, str]]:

@@ -255,6 +255,19 @@ def test_one_way(connection: Connection) -> None:
             assert take_one(connection, queue("greeter")).reply_to is None
 
 
+def test_a_one_way_operation_with_a_header(connection: Connection, tmp_path: Path) -> None:
+    """Its element is that of the part for the body, wherever it stands in the message."""
+    text = ECHO[SOAP_11].read_text(encoding="utf-8")
+    head = '<wsdl:input name="pingMe">'
+    with_header = text.replace(head, f'{head}<soap:header message="tns:pingMe" part="session" use="literal"/>')
+    name = '<wsdl:message name="pingMe">'
+    with_part = with_header.replace(name, f'{name}<wsdl:part name="session" element="tns:testFault"/>')
+    (tmp_path / "echo.wsdl").write_text(with_part, encoding="utf-8")
+    with bridged(connection, Behind(URI, tmp_path / "echo.wsdl")) as listener:
+        body = re.sub(rb"<greetMe.*greetMe>", b'<pingMe xmlns="urn:soapjms:echo"/>', envelope())
+        assert ask(listener, body).status == 202
+
+
 def test_a_one_way_action_of_the_properties(connection: Connection) -> None:
     """The action that counts is that of the message, also if the client states none."""
     with bridged(connection, URI, one_way=["urn:mine"], properties={"soapAction": "urn:mine"}) as listener:
