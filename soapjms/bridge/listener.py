@@ -52,6 +52,9 @@ _AT_ONCE: Final = pack("ii", 1, 0)
 """Value of SO_LINGER with which the system drops unsent octets at once."""
 
 
+READ_OCTETS: Final = 8 * 1024
+"""Octets of one client that are read before others have their turn: many small chunks take long."""
+
 UNREAD: Final = (h11.SEND_BODY, h11.ERROR)
 """States of a client that may still send octets that have not been read."""
 
@@ -79,10 +82,30 @@ class LingeringTransport:
     def __init__(self, transport: asyncio.Transport, is_unread: Callable[[], bool]) -> None:
         self._transport = transport
         self._is_unread = is_unread
+        self._is_held = self._is_paused = False
         self.is_lingering = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+    def pause_reading(self) -> None:
+        """Receive nothing until `resume_reading`."""
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Receive again, unless what came before is still held."""
+        self._is_paused = False
+        if not self._is_held:
+            self._transport.resume_reading()
+
+    def hold(self, is_held: bool) -> None:
+        """Receive nothing more as long as octets that came before are held."""
+        self._is_held = is_held
+        if is_held:
+            self._transport.pause_reading()
+        elif not self._is_paused:
+            self._transport.resume_reading()
 
     def is_closing(self) -> bool:
         """Say whether nothing more may be written."""
@@ -114,6 +137,7 @@ class PatientProtocol(H11Protocol):
         self._look_later: asyncio.TimerHandle | None = None
         self._received = 0
         self._unsent = 0
+        self._unread = b""
 
     # The life of a connection
 
@@ -126,6 +150,7 @@ class PatientProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
+        self._unread = b""
         if self._look_later is not None:
             self._look_later.cancel()
         if self._held is not None:
@@ -144,13 +169,24 @@ class PatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read; octets after a refused request are dropped."""
-        if self._closing.is_lingering:
-            return
-        self._received += len(data)
-        if self._received >= PIECE_OCTETS and not self.flow.write_paused:
-            self._begin()
-        super().data_received(data)
-        self._note()
+        is_reading, self._unread = bool(self._unread), self._unread + data
+        if not is_reading:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read some of the octets that have come, and the rest once the loop has served others."""
+        if not self._closing.is_closing():
+            octets, self._unread = self._unread[:READ_OCTETS], self._unread[READ_OCTETS:]
+            self._received += len(octets)
+            if self._received >= PIECE_OCTETS and not self.flow.write_paused:
+                self._begin()
+            super().data_received(octets)
+            self._note()
+        if self._closing.is_closing():
+            self._unread = b""
+        if self._unread:
+            self.loop.call_soon(self._read_on)
+        self._closing.hold(bool(self._unread))
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""

@@ -16,6 +16,9 @@ import h11
 MAX_HEAD_OCTETS: Final = 16 * 1024
 """Maximum size, in octets, of a request's head, of the line before a chunk, and of the trailers."""
 
+MAX_CHUNK_LINES_OCTETS: Final = 16 * 1024
+"""Octets that the lines around the chunks of a body may have; beyond them, half as many as the chunks themselves."""
+
 FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 """Header fields that say where a request ends."""
 
@@ -35,6 +38,7 @@ class StrictConnection(h11.Connection):
     def __init__(self, our_role: type[h11.SERVER], max_incomplete_event_size: int) -> None:
         super().__init__(our_role, max_incomplete_event_size)
         self._kept = bytearray()  # all octets since the previous event
+        self._in_lines = self._in_chunks = 0  # octets of the body
 
     def receive_data(self, data: bytes) -> None:
         """Take octets.
@@ -60,10 +64,13 @@ class StrictConnection(h11.Connection):
             event = super().next_event()
             if isinstance(event, h11.Request):
                 names = {name for name, _ in event.headers}
+                self._in_lines = self._in_chunks = 0
                 _check_lines(self._lines(), "head")
                 _check_framing(names, event.http_version)
             elif isinstance(event, h11.Data):
-                _check_lines(self._lines(len(event.data)), "chunked body")
+                lines = self._lines(len(event.data))
+                _check_lines(lines, "chunked body")
+                self._check_chunks(len(lines), len(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 _check_lines(self._lines(), "chunked body")
                 _check_trailers({name for name, _ in event.headers})
@@ -71,6 +78,16 @@ class StrictConnection(h11.Connection):
             self.problem = error
             raise
         return event
+
+    def _check_chunks(self, in_lines: int, in_chunk: int) -> None:
+        """Refuse a body of very small chunks: each one takes as long to read as many octets in one piece."""
+        self._in_lines += in_lines
+        self._in_chunks += in_chunk
+        if self._in_lines > max(MAX_CHUNK_LINES_OCTETS, self._in_chunks // 2):
+            raise h11.RemoteProtocolError(
+                f"the chunks of a body must have twice as many octets as the lines around them, got {self._in_chunks} "
+                f"octets in chunks, and {self._in_lines} in lines"
+            )
 
     def _lines(self, size: int = 0) -> bytes:
         """Return the lines that h11 read for an event, ahead of its `size` octets of the body."""

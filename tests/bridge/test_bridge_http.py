@@ -48,7 +48,7 @@ from soapjms import Dispatcher, SoapVersion, UsageError
 from soapjms.bridge import http as http_bridge
 from soapjms.bridge.backend import Behind
 from soapjms.bridge.http import HttpBridge
-from soapjms.bridge.listener import Listener
+from soapjms.bridge.listener import READ_OCTETS, Listener
 from soapjms.observing import Begun, Observer
 from soapjms.protocol import names
 from soapjms.protocol.attachments import XOP_INCLUDE
@@ -657,6 +657,25 @@ def test_a_chunked_body_is_limited_too(connection: Connection) -> None:
         chunks = iter([b"x" * 1500, b"x" * 1500])
         told = session.post(listener.url, chunks, headers={"Content-Type": "text/xml"}, timeout=PATIENCE)
     assert (told.status_code, told.headers["connection"]) == (413, "close")
+
+
+def test_one_client_is_not_read_all_at_once() -> None:
+    """Between two pieces of what it sent others have their turn, here the application that takes the body."""
+    sizes: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        is_whole = False
+        while not is_whole:
+            event = await receive()
+            sizes.append(len(event["body"]))
+            is_whole = not event["more_body"]
+        await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    with Listener(app, "127.0.0.1:0") as listener:
+        body = bytes(50 * READ_OCTETS)
+        assert ask(listener, body).status == 202
+        assert (sum(sizes), max(sizes)) == (len(body), READ_OCTETS)
 
 
 def line_to(listener: Listener) -> socket.socket:
