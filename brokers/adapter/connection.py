@@ -7,6 +7,7 @@ destinations are handled here for every protocol. Sessions and the sending of me
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from functools import partial
 from threading import Condition, Lock
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
 
 from brokers import events
 from brokers.adapter.consumer import THREAD_RETRY_SECONDS, LastingConsumer, SessionT, temporary_kind
@@ -25,6 +27,9 @@ from brokers.message import Destination, DestinationKind
 from brokers.threads.futures import Callbacks, Completion, NearCompletion
 from brokers.threads.pool import Crew, Turns
 from brokers.threads.timer import Deadlines, left
+
+FORKED: Final = "the connection belongs to the process that this one was forked from: connect after the fork"
+"""Why a connection is closed in a forked process."""
 
 WHY: Final = {ConnectionState.LOST: ConnectionLostError, ConnectionState.CLOSED: ClosedError}
 
@@ -96,6 +101,11 @@ class ConnectionLife:
             if self.state is not ConnectionState.CONNECTED:
                 raise self.failure()
 
+    def end_by_fork(self) -> None:
+        """Become CLOSED in a forked process, where no other thread is left to release the lock that it may hold."""
+        self._changed = Condition()
+        self.state, self.cause = ConnectionState.CLOSED, FORKED
+
     def failure(self) -> BrokerError:
         """Return the error that says why the connection cannot be used."""
         return WHY[self.state](self.cause)
@@ -122,6 +132,13 @@ class AdapterConnection(Connection):
         self._life = ConnectionLife(self._callbacks)
         self._lock = Lock()
         self._is_closing = False
+        _CONNECTIONS.add(self)
+
+    def _end_by_fork(self) -> None:
+        """Close in a forked process, without a word to the broker, which knows only the process before."""
+        self._lock = Lock()
+        self._is_closing = True
+        self._life.end_by_fork()
 
     @property
     def state(self) -> ConnectionState:
@@ -150,7 +167,20 @@ class AdapterConnection(Connection):
 
     def _require_not_closing(self) -> None:
         if self._is_closing:
-            raise ClosedError("the connection is being closed, or was")
+            is_over = self.state is ConnectionState.CLOSED
+            raise self._life.failure() if is_over else ClosedError("the connection is being closed")
+
+
+_CONNECTIONS: Final[WeakSet[AdapterConnection]] = WeakSet()
+"""All connections, for forked processes."""
+
+
+def _end_all_by_fork() -> None:
+    for each in _CONNECTIONS:
+        each._end_by_fork()
+
+
+os.register_at_fork(after_in_child=_end_all_by_fork)
 
 
 ATTEMPT_SECONDS: Final = 20.0

@@ -6,6 +6,7 @@ What is spoken then belongs in the adapters.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import Any, Final, Protocol, TypeAlias
+from weakref import WeakSet
 
 from brokers.adapter.probe import MIN_TIMEOUT_SECONDS, first_octets, wait_or_ask
 from brokers.adapter.wrong_port import PortUrl, check_tls, perhaps
@@ -60,10 +62,25 @@ def connected(host: str, port: int, until: float, finish: Finish, hold: Hold = l
             except BaseException:
                 plain.close()
                 raise
-            return finish(plain, due)
+            made = finish(plain, due)
+            _SOCKETS.add(made)
+            return made
         except OSError as error:
             failure = error
     raise failure
+
+
+_SOCKETS: Final[WeakSet[socket.socket]] = WeakSet()
+"""All connected sockets, for forked processes."""
+
+
+def _leave_all_by_fork() -> None:
+    """Close this process's copies of all sockets, so that it cannot write into the sessions of the process before."""
+    for each in _SOCKETS:
+        each.close()
+
+
+os.register_at_fork(after_in_child=_leave_all_by_fork)
 
 
 def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:

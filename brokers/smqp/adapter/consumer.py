@@ -292,6 +292,10 @@ class SmqpConsumer(Consumer):
         self._holding.leave(until)
         self.session.leave(until)
 
+    def end_by_fork(self) -> None:
+        """Count as closed in a forked process: its listening socket is that of the process before."""
+        self._is_closed = True
+
     def _delivery(self, heard: ReceivedCommand) -> SmqpDelivery:
         received = Received(heard.known.topic, heard.message)
         message = to_message(received, self._destination, self._dialect, epoch_milliseconds())
