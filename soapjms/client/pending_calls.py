@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from math import inf
 from threading import Lock
@@ -19,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from brokers.message import Destination
 from brokers.threads.futures import Completion
 from brokers.threads.thread import Thread
-from brokers.threads.timer import Deadlines
+from brokers.threads.timer import Deadline, Deadlines
 from soapjms import events
 from soapjms.capture.recorder import OutgoingRecord
 from soapjms.client.call import Response
@@ -243,25 +244,36 @@ class OverdueCalls:
         self._calls = calls
         self._expire = expire
         self._deadlines = Deadlines("soapjms-deadlines")
+        self._lock = Lock()
+        self._planned: Deadline | None = None
         self.next_look = inf
 
     def look_at(self, at: float) -> None:
-        """Look when the monotonic clock shows `at`; this must be called if a call is due before `next_look`."""
+        """Look when the monotonic clock shows `at`, instead of later; this must be called if a call is due then."""
         self._deadlines.start()  # first, as it may raise
-        self.next_look = at
-        self._deadlines.call_at(at, self._look)
+        with self._lock:
+            if at >= self.next_look:
+                return
+            if self._planned is not None:
+                self._deadlines.forget(self._planned)
+            self.next_look = at
+            self._planned = self._deadlines.call_at(at, partial(self._look, at))
 
     def close(self, timeout: float) -> None:
         """End no more calls; wait up to `timeout` seconds for those that are ending. Idempotent."""
         self._deadlines.close(timeout)
 
-    def _look(self) -> None:
-        self.next_look = inf  # so that a call that is added meanwhile has its own look
+    def _look(self, at: float) -> None:
+        with self._lock:
+            if at != self.next_look:  # an earlier look was planned at this moment, and plans the next one
+                return
+            self.next_look = inf  # so that a call that is added meanwhile has its own look
+            self._planned = None
         now, soonest = monotonic(), inf
         for call in self._calls.all():
             if call.due <= now:
                 self._expire(call)
             else:
                 soonest = min(soonest, call.due)
-        if soonest < self.next_look:
+        if soonest < inf:
             self.look_at(max(soonest, now + CHECK_SECONDS))
