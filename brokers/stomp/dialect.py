@@ -237,9 +237,9 @@ ARTEMIS: Final = StompDialect(
     nack_is_dead_letter=False,
     tells_gone=False,
     gone="AMQ339001",
-    ended=re.compile(
-        r"consumer with ID ServerConsumerImpl \[.*?\[address=(?P<address>.*?), queue=QueueImpl\[name=(?P<queue>.*?), "
-        r".*disconnected by server",
+    ended=re.compile(  # the first of each is enough: to try others takes hours for a long text
+        r"consumer with ID ServerConsumerImpl \[(?>.*?\[address=)(?>(?P<address>.*?), queue=QueueImpl\[name=)"
+        r"(?>(?P<queue>.*?), ).*disconnected by server",
         re.DOTALL,
     ),
     subscribed="already is a subscription",

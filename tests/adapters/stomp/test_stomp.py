@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import time
 
 import pytest
 from hypothesis import example, given
@@ -335,3 +336,28 @@ def test_words_of_a_broker_are_shortened() -> None:
     assert isinstance(
         refusal({"message": "AMQ339001 Destination does not exist: q"}, b"", ARTEMIS), DestinationGoneError
     )
+
+
+def test_end_of_a_consumer_of_artemis() -> None:
+    """The broker names queue and address among much else; the first of each counts."""
+    text = (
+        "consumer with ID ServerConsumerImpl [id=0, filter=null, binding=LocalQueueBinding [address=orders, "
+        "queue=QueueImpl[name=orders.eu, postOffice=[address=no, queue=QueueImpl[name=no, temp=false], temp=false]@5]] "
+        "has been disconnected by server"
+    )
+    assert ARTEMIS.ended is not None
+    found = ARTEMIS.ended.match(f"{text}\nat org.example")
+    assert found is not None
+    assert found.groupdict() == {"address": "orders", "queue": "orders.eu"}
+    assert ARTEMIS.ended.match(text.replace("disconnected", "welcomed")) is None
+
+
+def test_no_error_frame_takes_long() -> None:
+    """A broker may repeat in its ERROR what a peer made up, in any number."""
+    parts = ("consumer with ID ServerConsumerImpl [", "[address=", ", queue=QueueImpl[name=", ", ", " Message[")
+    text = parts[0] + "".join(part * 500 for part in parts[1:])
+    begin = time.process_time()
+    assert ARTEMIS.ended is not None
+    assert ARTEMIS.ended.match(text) is None
+    refusal({}, text.encode(), ARTEMIS)
+    assert time.process_time() - begin < 5
