@@ -33,6 +33,7 @@ MAX_URL_CHARACTERS: Final = 4096
 MAX_ENDPOINTS: Final = 32
 _PLAIN: Final = re.compile(r"[!-\[\]-~]+")  # printable ASCII without space and backslash
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
+_HOSTS: Final = re.compile(r"(?P<begin>[^:/?#]+://(?:[^/?#]*@)?)(?P<hosts>[^/?#@]*)(?P<rest>.*)", re.DOTALL)
 _LOGIN: Final = re.compile(rf"{SECRET.pattern}|[?&;.](?:user|login)=")
 
 
@@ -71,10 +72,10 @@ class AllowedBrokers:
             raise NamingError("allowed brokers must be a mapping or a list of URLs, got a string; write [URL]")
         else:
             for url in allowed:
-                self._allow((own_endpoint(url),), url)
+                self._allow(own_endpoints(url), url)
 
     def _allow(self, endpoints: tuple[BrokerEndpoint, ...], url: str) -> None:
-        own_endpoint(url)
+        own_endpoints(url)
         for endpoint in endpoints:
             if self._urls.setdefault(endpoint, url) != url:
                 raise NamingError(f"allowed brokers: {endpoint} has two URLs")
@@ -105,8 +106,20 @@ class AllowedBrokers:
         return f"<AllowedBrokers {self}>"
 
 
+def own_endpoints(url: str) -> tuple[BrokerEndpoint, ...]:
+    """Parse a URL for `brokers.connect`, which may have several hosts and hold a login.
+
+    Raises:
+        NamingError: see `own_endpoint`.
+    """
+    parts = _HOSTS.fullmatch(url) if isinstance(url, str) else None
+    if parts is None:
+        return (own_endpoint(url),)
+    return tuple(own_endpoint(parts["begin"] + host + parts["rest"]) for host in parts["hosts"].split(","))
+
+
 def own_endpoint(url: str) -> BrokerEndpoint:
-    """Parse a URL for `brokers.connect`, which may hold a login.
+    """Parse a URL for `brokers.connect`, which may hold a login, and has one host.
 
     Raises:
         NamingError: no adapter serves its scheme, or a part of the login is not percent-encoded.

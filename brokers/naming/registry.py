@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from brokers.errors import UsageError
 from brokers.message import Destination, queue, topic
-from brokers.naming.allow_list import AllowedBrokers, endpoints_of, own_endpoint, refuse_login
+from brokers.naming.allow_list import AllowedBrokers, endpoints_of, own_endpoints, refuse_login
 from brokers.naming.dialects import (
     DIALECTS,
     DYNAMIC,
@@ -237,7 +237,7 @@ class Names:
     def _reachable(self, name: str, url: str) -> str:
         """Return the URL for `brokers.connect` of a connection factory registered by the caller."""
         if isinstance(url, str) and url.partition(":")[0] in SCHEMES:
-            own_endpoint(url)
+            own_endpoints(url)
             return url
         return self.allowed.url_of(url, f"the connection factory {name!r}")
 

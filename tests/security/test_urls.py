@@ -20,7 +20,7 @@ import brokers.smqp.adapter
 import brokers.stomp
 import soapjms
 from brokers.naming import AllowedBrokers
-from brokers.naming.allow_list import endpoints_of, own_endpoint
+from brokers.naming.allow_list import endpoints_of, own_endpoints
 from brokers.redaction import shown, without_login, without_logins
 from soapjms.protocol.uri import parse
 from soapjms.protocol.uri.redact import without_user_info
@@ -82,7 +82,7 @@ TAKERS: dict[str, Callable[[str], object]] = {
     "allowed, a list": lambda url: f"{AllowedBrokers([url])}",
     "allowed, ours": lambda url: f"{AllowedBrokers({'tcp://a:1': url})}",
     "allowed, theirs": lambda url: f"{AllowedBrokers({url: 'stomp://a:1'})}",
-    "own endpoint": lambda url: f"{own_endpoint(url)}",
+    "own endpoints": lambda url: f"{own_endpoints(url)}",
     "their endpoints": lambda url: f"{endpoints_of(url, 'java.naming.provider.url')}",
     "jndiURL": lambda url: soapjms.connect_uri(f"jms:jndi:x?jndiURL={url}", soapjms.Names()),
     "connect_uri": lambda url: soapjms.connect_uri(url, soapjms.Names()),

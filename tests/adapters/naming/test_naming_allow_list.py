@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.naming import AllowedBrokers, NamingError
+from brokers.naming import AllowedBrokers, Names, NamingError
 from brokers.naming.allow_list import endpoints_of, refuse_login
 
 STOMP = "stomp://clerk:s3cr3t@localhost:61613"
@@ -62,6 +62,19 @@ def test_allowed(url: str, own: str) -> None:
 def test_one_broker_in_several_forms(allowed: str, url: str) -> None:
     """The usual port may be left out for each scheme, and other names of a scheme mean the same."""
     assert AllowedBrokers([allowed]).url_of(url, "jndiURL") == allowed
+
+
+@pytest.mark.parametrize("url", ["amqp://clerk:s3cr3t@a:5671,b:5671?randomize=true", "stomp+ssl://a:5671,[::1]:5671"])
+def test_several_hosts(url: str) -> None:
+    """A URL that connect takes is one here, with each of its hosts, and stands for all of them in a list."""
+    scheme, host = url.partition(":")[0], url.partition("?")[0].rpartition(",")[2]
+    assert AllowedBrokers([url]).url_of(f"failover:({scheme}://{host},{scheme}://a:5671)", "jndiURL") == url
+    assert AllowedBrokers({"tcp://h:61616": url}).url_of("tcp://h:61616", "jndiURL") == url
+    assert Names(connection_factories={"factory": url}).broker_url("factory") == url
+    for wrong in (url.replace("a:5671", "a:port"), url.replace("a:5671", "")):
+        with pytest.raises(NamingError, match="is not a URL for brokers") as caught:
+            AllowedBrokers([wrong])
+        assert "s3cr3t" not in str(caught.value)
 
 
 def test_a_list_with_logins() -> None:
