@@ -274,12 +274,26 @@ def checked_call(call: object) -> OutgoingCall:
     """Return the call that middleware passed to `call_next`.
 
     Raises:
-        UsageError: the argument is not a call, or its timeout is not a positive, finite number.
+        UsageError: the argument is not a call, its timeout is not a positive, finite number, or see `check_expiry`.
     """
     if not isinstance(call, OutgoingCall):
         raise UsageError(f"call_next must be given the call, got {call!r}")
     finite(call.timeout)
+    check_expiry(call.expires)
     return call
+
+
+def check_expiry(expires: float | str | None) -> None:
+    """Check when a request is to expire.
+
+    Raises:
+        UsageError: it is not a positive, finite number of seconds, "timeout" or None.
+    """
+    if isinstance(expires, str):
+        if expires != "timeout":
+            raise UsageError(f"expires must be seconds, 'timeout' or None, got {expires!r}")
+    elif expires is not None:
+        finite(expires, "expires")
 
 
 def checked_response(response: Response | None, *, one_way: bool) -> Response | None:

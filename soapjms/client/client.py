@@ -40,6 +40,7 @@ from soapjms.client.call import (
     Expiry,
     OutgoingCall,
     Response,
+    check_expiry,
     checked_call,
     checked_response,
     new_content,
@@ -608,10 +609,7 @@ class Client:
             raise UsageError(
                 f"expires must be left out, got {expires!r}: timeToLive={self.endpoint.time_to_live} is set"
             )
-        if isinstance(expires, str):
-            raise UsageError(f"expires must be seconds, 'timeout' or None, got {expires!r}")
-        if expires is not None:
-            finite(expires, "expires")
+        check_expiry(expires)
 
     def _begun(self, content: CallContent) -> Completion[Response]:
         """Send a request, and schedule its timeout."""

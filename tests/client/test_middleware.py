@@ -133,6 +133,21 @@ class TestClient:
             assert text_of(client.call(given)) == "Hello Bob"
         assert serialize(given) == before
 
+    @pytest.mark.parametrize("wrong", [-1, 0, "never", float("nan"), True])
+    def test_no_expiry(self, connection: Connection, wrong: Any) -> None:
+        """A time that it sets and that is none is refused, and nothing is sent; -1 sent what had expired before."""
+
+        def setting(call: OutgoingCall, call_next: CallNext) -> Response:
+            call.expires = wrong
+            return call_next(call)
+
+        with arrivals(connection, GREETER) as found, Client(connection, URI, middleware=[setting]) as client:
+            with pytest.raises(UsageError, match="expires must be"):
+                client.call(envelope(), timeout=PATIENCE)
+            with Client(connection, URI) as plain:
+                plain.send(envelope("last"))
+            assert b"last" in bytes(found.next().body or b"")
+
     def test_again(self, connection: Connection, served: Dispatcher) -> None:
         """It may call next several times, with another time-out."""
         tries: list[str] = []
