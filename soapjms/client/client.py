@@ -138,6 +138,7 @@ class Sender:
         prefix: starts every JMSCorrelationID; unique to this client.
         recorder: writes the messages to the capture log.
         observers: are told of each message.
+        clock: the broker's clock, by which messages with a timeToLive expire.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Sender:
         prefix: str,
         recorder: Recorder | None,
         observers: Observers | None,
+        clock: BrokerClock,
     ) -> None:
         self._connection = connection
         self._endpoint = endpoint
@@ -155,6 +157,7 @@ class Sender:
         self._prefix = prefix
         self._recorder = option(recorder, "recorder", Recorder)
         self._observers = observers
+        self._clock = clock
         self._numbers = count(1)
         self._keys = RequestKeys()
 
@@ -206,7 +209,7 @@ class Sender:
             node.start(
                 content.envelope,
                 destination=self._destination,
-                now=epoch_milliseconds(),
+                now=self._clock.now(due) if self._endpoint.time_to_live else epoch_milliseconds(),
                 soap_action=content.action,
                 correlation_id=key,
                 attachments=content.attachments,
@@ -330,14 +333,14 @@ class Client:
         prefix = f"{uuid.uuid4().hex}-"
         by_message_id = self.endpoint.profile.correlation is CorrelationRule.MESSAGE_ID
         self._closed = False
-        self._sender = Sender(connection, self.endpoint, self._destination, prefix, recorder, observers)
+        self._clock = BrokerClock(connection)
+        self._sender = Sender(connection, self.endpoint, self._destination, prefix, recorder, observers, self._clock)
         choice = ReplyChoice(reply_strategy(replies), fixed, by_message_id, prefix)
         self._replies = choice.replies(connection, ReplyCallbacks(self._on_reply, self._on_unread, self._on_gone))
         self._calls = PendingCalls(self._replies, prefix)
         self._keys = RequestKeys()
         self._overdue = OverdueCalls(self._calls, self._expire)
         self._pinger = Pinger(connection)
-        self._clock = BrokerClock(connection)
         self._callbacks = Callbacks("soapjms-client")
         connection.watch(self._on_state)
         if observers is not None:

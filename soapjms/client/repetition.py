@@ -2,7 +2,7 @@
 
 A `Client` writes what the specification wants, so it cannot show what a service does with a request that is wrong. Only
 what belongs to one sending is new here: JMSMessageID, JMSTimestamp, JMSCorrelationID, and JMSReplyTo, which becomes a
-temporary queue, so that nobody else's replies are taken. A lifetime is counted from now on.
+temporary queue, so that nobody else's replies are taken. A lifetime is counted from now on, by the broker's clock.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from brokers.threads.timer import left
 from soapjms.client.call import UNPARSED
 from soapjms.client.client import DEFAULT_TIMEOUT, UNREAD, outcome_of
 from soapjms.client.pending_calls import UNSENT
+from soapjms.ping import BrokerClock
 from soapjms.protocol.assertions import Setting, Verdict, habits_of
 from soapjms.protocol.attachments import Attachments
 from soapjms.protocol.envelope import Envelope, Fault, read_fault
@@ -121,7 +122,8 @@ def repeat(
         raise UsageError(problem)
     if problem := next(losses(record, connection.capabilities), None):
         raise UsageError(UNCARRIED.format(problem))
-    message = again(record, destination, epoch_milliseconds(), f"soapjms-{token_hex(12)}")
+    now = BrokerClock(connection).now(until) if record.message.expiration else epoch_milliseconds()
+    message = again(record, destination, now, f"soapjms-{token_hex(12)}")
     if record.message.reply_to is None:
         return Repetition(_sent(connection, message, until), None, profile)
     place, answer = connection.temporary(), Future[Message]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from calling_kit import (
     eventually,
     fresh,
     greeter,
+    request_message,
     text_of,
 )
 from codegen_kit import generated
@@ -34,7 +36,9 @@ from brokers import Connection, Message, queue
 from brokers.embedded import Broker
 from brokers.threads.thread import Thread
 from soapjms import CallTimeoutError, Client, Dispatcher, OutgoingCall, UsageError
+from soapjms.client.repetition import repeat
 from soapjms.ping import BrokerClock
+from soapjms.protocol.record import Direction, capture
 
 HOUR = 3_600_000
 
@@ -134,6 +138,20 @@ class TestClocks(Peers):
         assert abs((response.request.expiration or 0) - now() - skew - 20_000) < 10_000
         where = "ahead of" if skew > 0 else "behind"
         assert f"the broker's clock is 3600.0 s {where} this machine's" in caplog.text
+
+    def test_one_way(self, connection: Connection, other: Connection, skew: int) -> None:
+        """A one-way message with a timeToLive lives as long by the broker's clock, too; else it would be lost."""
+        with Client(connection, f"{URI}?timeToLive=50000") as client, arrivals(other, GREETER) as found:
+            client.send(envelope("first"), timeout=20)
+            assert abs((found.next().expiration or 0) - now() - skew - 50_000) < 10_000
+
+    def test_sent_again(self, connection: Connection, other: Connection, skew: int) -> None:
+        """So does a captured one that is sent again."""
+        captured = request_message("greeter", None, expiration=60_000, timestamp=10_000)
+        record = capture(captured, datetime.now(UTC), Direction.ONE_WAY)
+        with arrivals(other, GREETER) as found:
+            repeat(connection, record, GREETER, timeout=20)
+            assert abs((found.next().expiration or 0) - now() - skew - 50_000) < 10_000
 
 
 @pytest.mark.parametrize("skew", [-700, 700])
