@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from inspect import iscoroutinefunction
 from os import PathLike
 from threading import TIMEOUT_MAX
 from types import UnionType
@@ -61,6 +62,17 @@ def items(
             return found
     hint = f"; write [{given!r}]" if is_single and isinstance(given, kind) else ""
     raise UsageError(f"{name} must be {what}, got {given!r}{hint}")
+
+
+def callback(given: Callable[..., T], name: str) -> Callable[..., T]:
+    """Return a function that is called on a thread.
+
+    Raises:
+        UsageError: it cannot be called, or is `async def`: nobody would await it, so it would never run.
+    """
+    if not callable(given) or iscoroutinefunction(given) or iscoroutinefunction(type(given).__call__):
+        raise UsageError(f"{name} must be a plain function, not async def, got {given!r}")
+    return given
 
 
 URI_PREFIX: Final = "jms:"

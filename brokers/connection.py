@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
 from brokers import events
-from brokers.arguments import is_count
+from brokers.arguments import callback, is_count
 from brokers.errors import BrokerError, NotSentError, SendFailedError, UnsupportedError, UsageError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
@@ -291,10 +291,13 @@ class SubscribeOptions:
 
         Raises:
             UnsupportedError: there is a selector or a durable name, which the broker or this connection lacks.
-            UsageError: there is a durable name for a destination that is not a topic, `prefetch` is no number from 1 to
-                `MAX_PREFETCH`, or UTF-8 cannot encode a name or the selector, or it holds NUL.
+            UsageError: `destination` is no Destination, there is a durable name for one that is not a topic, `prefetch`
+                is no number from 1 to `MAX_PREFETCH`, a name or the selector is no text, UTF-8 cannot encode it, or it
+                holds NUL.
         """
         broker = capabilities.broker
+        if not isinstance(self.destination, Destination):
+            raise UsageError(f"destination must be one such as brokers.queue('orders'), got {self.destination!r}")
         if self.selector is not None and not capabilities.selectors:
             raise UnsupportedError(f"{broker} has no selectors (capability `selectors`); ActiveMQ has")
         if self.durable_name is not None and self.destination.kind is not DestinationKind.TOPIC:
@@ -311,6 +314,8 @@ class SubscribeOptions:
 
 
 def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise UsageError(f"names and selector of a subscription must be str, got {text!r}")
     if "\0" in text:
         raise UsageError(f"a subscription cannot name {text!r}, which holds NUL")
     try:
@@ -488,8 +493,13 @@ class Connection(ABC):
             NoDestinationError: the destination does not exist, and the broker does not create it on request.
             StaleDestinationError: the temporary destination belongs to an earlier generation or another connection.
             BrokerError: the broker refused, for example an invalid selector; or no thread could be started.
-            UsageError: `prefetch` is below 1, or there is a `durable_name` and the destination is not a topic.
+            UsageError: a function is no plain function; or see `SubscribeOptions.check`.
         """
+        callback(on_delivery, "on_delivery")
+        if on_refused is not None:
+            callback(on_refused, "on_refused")
+        if on_problem is not None:
+            callback(on_problem, "on_problem")
         options = SubscribeOptions(
             destination=destination,
             prefetch=prefetch,

@@ -127,7 +127,7 @@ def _options(query: str | None) -> tuple[dict[str, Any], str]:
             ours, read, form = OPTIONS[name]
             try:
                 found[ours] = read(value)
-            except (ValueError, KeyError):
+            except (ValueError, KeyError, OverflowError):
                 raise UsageError(f"{name} must be {form}, got {value!r}") from None
         elif each:
             unknown.append(each)

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 from places import ROOT
 
-from brokers import BrokerError, Completion, Connection, UnknownSchemeError, UsageError, connect
+from brokers import BrokerError, Completion, Connection, UnknownSchemeError, UsageError, connect, queue
 from brokers.adapter.failover import read_failover
 from brokers.url import are_local
 
@@ -65,6 +65,35 @@ def test_an_adapter_that_is_not_installed(library: str, url: str, extra: str, tm
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == (f"{text}\n", f"Error: {text}\n", 2)
+
+
+async def coroutine(*_: Any) -> None:
+    """Take anything; nobody awaits it."""
+
+
+class CallableCoroutine:
+    async def __call__(self, *_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"on_delivery": coroutine}, "on_delivery must be a plain function, not async def"),
+        ({"on_delivery": CallableCoroutine()}, "on_delivery must be a plain function, not async def"),
+        ({"on_delivery": None}, "on_delivery must be a plain function"),
+        ({"on_refused": coroutine}, "on_refused must be a plain function, not async def"),
+        ({"on_problem": "print"}, "on_problem must be a plain function"),
+        ({"destination": "orders"}, "destination must be one such as brokers.queue"),
+        ({"selector": 5}, "names and selector of a subscription must be str, got 5"),
+    ],
+)
+def test_arguments_of_consume(wrong: dict[str, Any], message: str) -> None:
+    """What cannot be is refused at once; else each message would be lost, or a dead letter."""
+    with connect("embedded:arguments") as connection:
+        arguments: dict[str, Any] = {"destination": queue("orders"), "on_delivery": print, **wrong}
+        with pytest.raises(UsageError, match=message):
+            connection.consume(**arguments)
 
 
 @pytest.mark.parametrize("url", ["kafka://host", "kafka:host:1"])

@@ -52,6 +52,7 @@ def test_options_of_the_url() -> None:
         ("stomp://u:tops3cret@a?maxReconnectDelay=soon", "maxReconnectDelay must be milliseconds, got 'soon'"),
         ("stomp://a?randomize=yes", "randomize must be true or false, got 'yes'"),
         ("stomp://a?maxReconnectAttempts=-2", "attempts must be a whole number, at least 1, got -2"),
+        (f"stomp://a?initialReconnectDelay={'9' * 400}", "initialReconnectDelay must be milliseconds, got '999"),
         ("stomp://a?initialReconnectDelay=0", "initial must be a positive, finite number of seconds, got 0.0"),
         ("stomp://u:tops3cret@a,b?other=1", "has an unknown parameter; known are: .*heartbeat.*, maxReconnectDelay, "),
         ("stomp://u:?tops3cret@a", r"has an unknown parameter; .* A \? in user and password must be percent-encoded"),
