@@ -245,7 +245,7 @@ class BrokerClock:
     @property
     def is_known(self) -> bool:
         """Whether `now` returns at once with what is known: it was measured, or cannot be."""
-        return self._generation == self._connection.generation and self._thread is None
+        return self._thread is None and self._holds(_between(epoch_milliseconds()))
 
     def now(self, until: float | None = None) -> int:
         """Return the broker's time, in milliseconds since 1970.
@@ -255,20 +255,23 @@ class BrokerClock:
                 pass, and at most `CLOCK_PATIENCE`; nothing by default, as on the thread that reads the connection.
         """
         now = epoch_milliseconds()
-        if self._generation != self._connection.generation or abs(_between(now) - self._set) > MAX_STEP:
+        if not self._holds(_between(now)):
             self._measure(_between(now))
         if until is not None and (thread := self._thread) is not None:
             thread.join(min(CLOCK_PATIENCE, left(until) / 2))
             now = epoch_milliseconds()
         return now + self.lead
 
+    def _holds(self, between: float) -> bool:
+        """Whether the connection is the one that was measured, and no clock of this machine was set since."""
+        return self._generation == self._connection.generation and abs(between - self._set) <= MAX_STEP
+
     def _measure(self, between: float) -> None:
         """Measure the difference on a separate thread, as the connection is another one, or a clock was set."""
         with self._lock:
-            generation = self._connection.generation
-            if self._generation == generation and abs(between - self._set) <= MAX_STEP:
+            if self._holds(between):
                 return  # another thread was faster
-            self._generation, self._set = generation, between
+            self._generation, self._set = self._connection.generation, between
             if not self._connection.capabilities.tells_time:
                 return
             thread = Thread(target=self._compare, name="soapjms-clock", daemon=True)

@@ -188,6 +188,18 @@ def test_compared_before_anybody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert abs(clock.lead - HOUR) < 10_000
 
 
+def test_compared_again_once_the_clock_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then the difference is not known, so that an event loop leaves it to a thread to wait for that."""
+    with Broker("skewed", clock=lambda: now() + HOUR).connect() as connection:
+        clock = BrokerClock(connection)
+        clock.now(time.monotonic() + PATIENCE)
+        eventually(lambda: clock.is_known, "the clocks were compared")
+        monkeypatch.setattr("soapjms.ping.epoch_milliseconds", lambda: now() + 5000)
+        assert not clock.is_known
+        clock.now(time.monotonic() + PATIENCE)
+        eventually(lambda: clock.is_known, "the clocks were compared again")
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.broker) for name in REAL_BROKERS])
 class TestRealClocks:
     """Real brokers, of which one side's clock is an hour off."""
