@@ -227,5 +227,5 @@ def read_advisory(body: bytes) -> tuple[str, str, int]:
         ((what, said),) = json.loads(body).items()
         consumer: dict[str, Any] = said["consumerId" if what == "ConsumerInfo" else "objectId"]
         return what, str(consumer["connectionId"]), int(consumer["value"])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return "", "", 0

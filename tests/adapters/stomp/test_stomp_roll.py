@@ -343,7 +343,11 @@ class TestReadAdvisory:
         assert read_advisory(removed) == ("RemoveInfo", "ID:vm-1-2-3:2", 2)
 
     @pytest.mark.parametrize(
-        "body", [b"", b"\xff", b"[]", b"{}", b'{"RemoveInfo":3}', b'{"RemoveInfo":{}}', b"[" * 9999]
+        "body",
+        [
+            *(b"", b"\xff", b"[]", b"{}", b'{"RemoveInfo":3}', b'{"RemoveInfo":{}}', b"[" * 9999),
+            *(b'{"RemoveInfo":{"objectId":{"connectionId":"x","value":%b}}}' % each for each in (b"1e999", b"NaN")),
+        ],
     )
     def test_nothing(self, body: bytes) -> None:
         """What is something else says nothing."""
