@@ -19,6 +19,7 @@ from lxml import etree
 from brokers.message import Message, Properties, PropertyType, new_property
 from soapjms.protocol import names
 from soapjms.protocol.attachments import XOP_INCLUDE
+from soapjms.protocol.attachments.parts import Octets
 from soapjms.protocol.errors import CallFailedError, SendOutcome, UsageError
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.requesting import RequestingNode
@@ -95,7 +96,8 @@ class Identity:
     def written(self, node: RequestingNode) -> Message:
         """Return the message to send: the one the node made; in a retry, with the octets that were first sent.
 
-        Only the content of the SOAP body is compared: headers, such as the time of a signature, may differ.
+        The content of the SOAP body and of the attachments is compared: headers, such as the time of a signature, may
+        differ.
 
         Raises:
             UsageError: the node's message is another request than the first try.
@@ -106,7 +108,10 @@ class Identity:
             return message
         first = self.first.request
         if message.body != first.body and _said(message, node) != _said(first, node):
-            raise UsageError("retry_of is the error of another request: the content of the SOAP body is not the same")
+            raise UsageError(
+                "retry_of is the error of another request: the content of the SOAP body, or of an attachment, "
+                "is not the same"
+            )
         of_first = [each for each in first.properties if each.name in OF_CONTENT]
         others = Properties(each for each in message.properties if each.name not in OF_CONTENT)
         node.request = replace(
@@ -131,14 +136,15 @@ def _first_of(error: CallFailedError) -> Retry | None:
     return None
 
 
-def _said(message: Message, node: RequestingNode) -> list[bytes]:
-    """Return the content of the SOAP body, without references to attachments, whose ids may be generated anew."""
-    envelope = Reading(message, node.endpoint.profile, node.endpoint.limits).envelope
-    if envelope is None:
+def _said(message: Message, node: RequestingNode) -> list[Octets]:
+    """Return the content of the SOAP body, without references to attachments, whose ids may be made anew, and these."""
+    reading = Reading(message, node.endpoint.profile, node.endpoint.limits)
+    if reading.envelope is None:
         return []
-    root = deepcopy(envelope.root)
+    root = deepcopy(reading.envelope.root)
     etree.strip_elements(root, XOP_INCLUDE, with_tail=False)
-    return [etree.tostring(each, method="c14n", exclusive=True) for each in root.iterfind("{*}Body/*")]
+    said: list[Octets] = [etree.tostring(each, method="c14n", exclusive=True) for each in root.iterfind("{*}Body/*")]
+    return said + [part.content for part in reading.attachments]
 
 
 def lock_of(key: str) -> str:

@@ -59,6 +59,7 @@ from brokers.stomp import Reconnect
 from brokers.url import Credentials
 from soapjms import (
     AsyncClient,
+    Attachment,
     CallFailedError,
     CallTimeoutError,
     Client,
@@ -427,6 +428,23 @@ def test_another_request(small: Small) -> None:
     with pytest.raises(UsageError, match="must be the CallFailedError"):
         client.send(envelope("Ann"), retry_of="Ann")  # type: ignore[arg-type]
     assert client.under_way == 0
+
+
+@pytest.mark.parametrize("others", [[b"old", b"more"], [b"new"], []])
+def test_other_attachments(others: list[bytes]) -> None:
+    """They are refused, rather than the first ones sent in their place; the same may be given again."""
+
+    def attached(*contents: bytes) -> list[Attachment]:
+        return [Attachment(each, content_type="text/plain") for each in contents]
+
+    with brokers.connect("embedded:attached") as connection, Client(connection, URI) as client:
+        old = attached(b"old")
+        error = failure_of(lambda: client.call(envelope("Ann"), timeout=0.2, attachments=old))
+        with pytest.raises(UsageError, match="or of an attachment, is not the same"):
+            client.call(envelope("Ann"), retry_of=error, attachments=attached(*others))
+        assert not failure_of(
+            lambda: client.call(envelope("Ann"), timeout=0.2, retry_of=error, attachments=old)
+        ).is_known
 
 
 def test_by_middleware(small: Small) -> None:
