@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from inspect import iscoroutinefunction
 from os import PathLike
 from threading import TIMEOUT_MAX
@@ -64,15 +64,15 @@ def items(
     raise UsageError(f"{name} must be {what}, got {given!r}{hint}")
 
 
-def callback(given: Callable[..., T], name: str) -> Callable[..., T]:
-    """Return a function that is called on a thread.
+def check_callback(given: object, name: str) -> None:
+    """Check that a function can be called on a thread.
 
     Raises:
         UsageError: it cannot be called, or is `async def`: nobody would await it, so it would never run.
     """
-    if not callable(given) or iscoroutinefunction(given) or iscoroutinefunction(type(given).__call__):
+    is_async = iscoroutinefunction(given) or iscoroutinefunction(getattr(given, "__call__", None))  # noqa: B004
+    if is_async or not callable(given):
         raise UsageError(f"{name} must be a plain function, not async def, got {given!r}")
-    return given
 
 
 URI_PREFIX: Final = "jms:"

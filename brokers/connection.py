@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
 from brokers import events
-from brokers.arguments import callback, is_count
+from brokers.arguments import check_callback, is_count
 from brokers.errors import BrokerError, NotSentError, SendFailedError, UnsupportedError, UsageError
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
@@ -495,11 +495,11 @@ class Connection(ABC):
             BrokerError: the broker refused, for example an invalid selector; or no thread could be started.
             UsageError: a function is no plain function; or see `SubscribeOptions.check`.
         """
-        callback(on_delivery, "on_delivery")
+        check_callback(on_delivery, "on_delivery")
         if on_refused is not None:
-            callback(on_refused, "on_refused")
+            check_callback(on_refused, "on_refused")
         if on_problem is not None:
-            callback(on_problem, "on_problem")
+            check_callback(on_problem, "on_problem")
         options = SubscribeOptions(
             destination=destination,
             prefetch=prefetch,
