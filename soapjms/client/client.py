@@ -492,7 +492,7 @@ class Client:
             InvalidEnvelopeError, UsageError: see `call`.
         """
         call, content = self._new_call(content)
-        if self._sends_at_once and not content.attachments:
+        if self._sends_at_once(content):
             try:
                 self._attempt(call, content, gather=True, wait=False)
             except BrokerError:
@@ -509,11 +509,14 @@ class Client:
         self._carry_out(call, content)
         self._note_due(call)
 
-    @property
-    def _sends_at_once(self) -> bool:
-        """Whether a request can be sent without waiting, if the broker reads."""
-        is_connected = self._connection.state is ConnectionState.CONNECTED
-        return is_connected and self._recorder is None and self._replies.is_open and self._clock.is_known
+    def _sends_at_once(self, content: CallContent) -> bool:
+        """Return whether a request can be sent without waiting, if the broker reads."""
+        if self._connection.state is not ConnectionState.CONNECTED or self._recorder is not None or content.attachments:
+            return False
+        return self._replies.is_open and (not self._expires(content) or self._clock.is_known)
+
+    def _expires(self, content: CallContent) -> bool:
+        return content.expires is not None or bool(self.endpoint.time_to_live)
 
     def post(self, content: CallContent, given_up: GivenUp = lambda: "", on_begun: OnBegun | None = None) -> None:
         """Send a one-way message, and return when the broker has it; see `send`.
@@ -718,12 +721,11 @@ class Client:
         call.reply_to = reply_to = self._replies.lease(call.key, call.due)
         if call.node.request is not None:  # of an earlier attempt
             call.node = call.node.another()
-        expiring = content.expires is not None or self.endpoint.time_to_live
         try:
             message = call.node.start(
                 content.envelope,
                 destination=self._destination,
-                now=self._clock.now(call.due) if expiring else epoch_milliseconds(),
+                now=self._clock.now(call.due) if self._expires(content) else epoch_milliseconds(),
                 soap_action=content.action,
                 correlation_id=call.key,
                 reply_to=reply_to,

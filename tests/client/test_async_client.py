@@ -217,7 +217,8 @@ class TestCalls(OnEachBroker):
 class TestLoop:
     """The event loop is not blocked."""
 
-    def test_calls_are_sent_by_the_loop(self, connection: Connection) -> None:
+    @pytest.mark.parametrize("expires", ["timeout", None])
+    def test_calls_are_sent_by_the_loop(self, connection: Connection, expires: Any) -> None:
         """But for the first, which needs a destination for its answer, none takes another thread."""
         threads = set[str]()
 
@@ -229,9 +230,9 @@ class TestLoop:
 
         async def calls() -> None:
             async with AsyncClient(Noting(connection), URI, timeout=PATIENCE) as client:
-                await client.call(envelope("first"))
+                await client.call(envelope("first"), expires=expires)
                 threads.clear()
-                await asyncio.gather(*(client.call(envelope("more")) for _ in range(20)))
+                await asyncio.gather(*(client.call(envelope("more"), expires=expires) for _ in range(20)))
 
         with Dispatcher(connection, URI, greeter()):
             asyncio.run(calls())
