@@ -11,6 +11,7 @@ from typing import Final
 from brokers.message import Destination, Message, Properties, changed
 from soapjms.protocol.record import Direction, Record
 from soapjms.protocol.text import named
+from soapjms.protocol.values import LONGEST_LIFETIME_MILLISECONDS
 
 OF_PROVIDER: Final = frozenset(
     {
@@ -73,4 +74,5 @@ def _expiration(record: Record, now: int) -> int | None:
     if not message.expiration:
         return message.expiration
     began = message.timestamp or round(record.time.timestamp() * 1000)
-    return now + message.expiration - began if message.expiration > began else None
+    lifetime = min(message.expiration - began, LONGEST_LIFETIME_MILLISECONDS)
+    return now + lifetime if lifetime > 0 else None

@@ -31,7 +31,7 @@ from soapjms.protocol.received_message import NO_ATTACHMENTS, Reading
 from soapjms.protocol.record import EPOCH, Direction, Record
 from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri
-from soapjms.protocol.values import Value
+from soapjms.protocol.values import LONGEST_LIFETIME_MILLISECONDS, Value
 
 NO_OTHERS: Final = Properties()
 
@@ -100,7 +100,7 @@ class Endpoint:
     def expiration(self, now: int, time_to_live: int | None) -> int | None:
         """Return JMSExpiration of a message that is sent `now`; a timeToLive that was set takes precedence."""
         lifetime = time_to_live if self.time_to_live is None else self.time_to_live
-        return now + lifetime if lifetime else None
+        return now + min(lifetime, LONGEST_LIFETIME_MILLISECONDS) if lifetime else None
 
 
 def _number(value: Value | None) -> int | None:

@@ -14,6 +14,9 @@ from soapjms.protocol.uri import fits_long
 
 Value: TypeAlias = str | int | bool
 
+LONGEST_LIFETIME_MILLISECONDS: Final = 1 << 62
+"""Lifetime of a message, in milliseconds, that a longer one counts as, so that JMSExpiration stays a JMS long."""
+
 _PRIORITY: Final = re.compile(r"0*[0-9]")
 
 

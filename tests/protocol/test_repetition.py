@@ -56,11 +56,12 @@ def test_only_what_belongs_to_one_sending_is_new() -> None:
         (0, 1000, 0),
         (31_000, 1000, NOW + 30_000),
         (1000, 1000, None),
+        ((1 << 63) - 1, 1000, NOW + (1 << 62)),
         (round(TIME.timestamp() * 1000) + 500, None, NOW + 500),
     ],
 )
 def test_its_lifetime_begins_anew(expiration: int | None, timestamp: int | None, wanted: int | None) -> None:
-    """As long as it was; from its capture if nothing says when it was sent."""
+    """As long as it was, in a JMS long; from its capture if nothing says when it was sent."""
     assert again(record(expiration=expiration, timestamp=timestamp), None, NOW, "").expiration == wanted
 
 

@@ -21,6 +21,7 @@ from soapjms.protocol.errors import InvalidEnvelopeError, InvalidPropertyError, 
 from soapjms.protocol.mep import State
 from soapjms.protocol.message_parts import content_type
 from soapjms.protocol.names import CR_2009, REC_2012, FailureReason, Mep, Profile, SoapVersion, Subcode
+from soapjms.protocol.record import EPOCH, capture, from_json, to_json
 from soapjms.protocol.requesting import (
     ExchangeFailed,
     RequestingNode,
@@ -99,6 +100,19 @@ def test_other_properties(mep: Mep) -> None:
     plain = RequestingNode(endpoint(), mep).start(envelope(), destination=QUEUE, now=NOW, reply_to=reply_to)
     assert set(message.properties) == {*plain.properties, Property("traceparent", PropertyType.STRING, "00-1-2-01")}
     assert findings(message, None, Setting()) == findings(plain, None, Setting()) == ()
+
+
+@pytest.mark.parametrize("uri", ["jms:queue:in?timeToLive=9223372036854775807", "jms:queue:in?timeToLive=5000"])
+def test_an_expiration_is_a_jms_long(uri: str) -> None:
+    """However long a message lives, its capture can be read again, and no rule is broken: Protocol-2001, 2006."""
+    at = endpoint(uri, timeToLive=(1 << 63) - 1)
+    _, message = started(at)
+    assert message.expiration is not None
+    assert NOW + (1 << 60) < message.expiration < 1 << 63
+    assert from_json(to_json(capture(message, EPOCH))).message == message
+    assert findings(message, None, Setting(properties=at.properties)) == ()
+    soon = replace(message, expiration=NOW + 5000)
+    assert "Protocol-2006" in {each.assertion for each in findings(soon, None, Setting(properties=at.properties))}
 
 
 def test_zero_is_a_priority() -> None:

@@ -33,6 +33,7 @@ from soapjms.protocol.properties import BINDING_PROPERTIES, EXCLUDED, MUST_EXCLU
 from soapjms.protocol.record import Direction
 from soapjms.protocol.text import lasting, named, shown
 from soapjms.protocol.uri import Severity
+from soapjms.protocol.values import LONGEST_LIFETIME_MILLISECONDS
 
 PAYLOAD_TYPES = (MessageType.BYTES, MessageType.TEXT)
 SOAP_11, SOAP_12 = SoapVersion.SOAP_11.media_type, SoapVersion.SOAP_12.media_type
@@ -325,8 +326,9 @@ def expiration(case: Case) -> str | None:
     assert isinstance(wanted, int)
     assert seen is not None
     assert sent is not None
-    right = sent + wanted if wanted else 0
-    if bool(seen) is bool(right) and abs(seen - right) <= (CLOCK_TOLERANCE_MILLISECONDS if wanted else 0):
+    right = sent + min(wanted, LONGEST_LIFETIME_MILLISECONDS) if wanted else 0
+    counted = min(seen, sent + LONGEST_LIFETIME_MILLISECONDS)
+    if bool(seen) is bool(right) and abs(counted - right) <= (CLOCK_TOLERANCE_MILLISECONDS if wanted else 0):
         return None
     return Reason(
         f"timeToLive was set to {_lifetime_text(wanted)}, JMSExpiration is {_expiry_text(seen, sent)}",
@@ -668,7 +670,8 @@ MARKUP: Final = (Origin.PORT, Origin.SERVICE, Origin.BINDING)
 
 def _agrees(name: str, wanted: object, seen: object) -> bool:
     if name == "timeToLive" and isinstance(wanted, int) and isinstance(seen, int) and wanted:
-        return abs(wanted - seen) <= CLOCK_TOLERANCE_MILLISECONDS
+        longest = LONGEST_LIFETIME_MILLISECONDS
+        return abs(min(wanted, longest) - min(seen, longest)) <= CLOCK_TOLERANCE_MILLISECONDS
     return wanted == seen
 
 
