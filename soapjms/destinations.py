@@ -63,7 +63,7 @@ def destination_of(uri: JmsUri, names: Names, properties: Effective | None = Non
 def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> Destination | None:
     """Find the fixed reply destination of the effective properties; None if the client chooses the reply queue.
 
-    For the variants queue and topic `replyToName` is a queue, `topicReplyToName` a topic.
+    For the variants queue and topic `replyToName` is a queue, `topicReplyToName` a topic. An empty name names nothing.
 
     Raises:
         NameNotFoundError: the JNDI name is not registered.
@@ -72,11 +72,11 @@ def reply_destination_of(uri: JmsUri, properties: Effective, names: Names) -> De
     Spec: SOAP/JMS 2.2.2; Protocol-2008, Protocol-2070.
     """
     name, topic_name = properties.value("replyToName"), properties.value("topicReplyToName")
-    if name is not None:
+    if name:
         if uri.variant == "jndi":
             return _carried(f"replyToName {name}", names.lookup(str(name), jndi_entries(_as_text(properties))))
         return queue(destination_name("replyToName", str(name)))
-    return None if topic_name is None else topic(destination_name("topicReplyToName", str(topic_name), "topic"))
+    return topic(destination_name("topicReplyToName", str(topic_name), "topic")) if topic_name else None
 
 
 def soap_action_of(

@@ -48,8 +48,8 @@ class Endpoint:
         request_uri: the value of SOAPJMS_requestURI.
         delivery_mode: JMSDeliveryMode if it was set; None to leave it to the provider.
         priority: JMSPriority if it was set; None to leave it to the provider.
-        soap_action: SOAPJMS_soapAction of requests without their own, or None.
-        target_service: the value of SOAPJMS_targetService, or None.
+        soap_action: SOAPJMS_soapAction of requests without their own; None if it was not set, or is empty.
+        target_service: the value of SOAPJMS_targetService; None if it was not set, or is empty.
         time_to_live: milliseconds until a message expires, 0 for never; None if it was not set.
         content_encoding: the content encoding of a body of one part; None for identity.
         limits: the limits for reading a response.
@@ -108,7 +108,7 @@ def _number(value: Value | None) -> int | None:
 
 
 def _text(value: Value | None) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else str(value) or None
 
 
 def _content_encoding(properties: Effective, profile: Profile, message_type: MessageType) -> str | None:

@@ -144,7 +144,7 @@ def _sender(given: str | JmsUri | Port, uri: JmsUri, properties: Effective) -> S
     target = properties.stated("targetService")
     return SenderProfiles(
         address=without_user_info(uri.base),
-        target_service=None if target is None else str(target),
+        target_service=str(target) if target else None,
         source=f"{given.service.name}/{given.name}" if isinstance(given, Port) else "URI",
         properties=properties,
     )

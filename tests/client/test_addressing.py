@@ -60,6 +60,10 @@ def test_unregistered_name() -> None:
         ("jms:queue:orders?topicReplyToName=answers", {}, topic("answers")),
         ("jms:queue:orders?topicReplyToName=answers", {"replyToName": "mine"}, queue("mine")),
         ("jms:jndi:jms/orders?replyToName=jms/news", {}, topic("news")),
+        ("jms:queue:orders?replyToName=", {}, None),
+        ("jms:jndi:jms/orders?replyToName=", {}, None),
+        ("jms:topic:news?topicReplyToName=", {}, None),
+        ("jms:queue:orders?replyToName=answers", {"replyToName": ""}, None),
         ("jms:jndi:jms/orders?topicReplyToName=jms/news", {}, None),
     ],
 )

@@ -14,6 +14,7 @@ from lxml import etree
 from protocol_kit import NOW, QUEUE, REPLIES, delivered, endpoint, envelope, started
 
 from brokers.message import Message, MessageType, Property, PropertyType, properties
+from soapjms.protocol import names
 from soapjms.protocol.assertions import Setting, VerdictOutcome
 from soapjms.protocol.content import parse_content_type
 from soapjms.protocol.envelope import build_fault, serialize
@@ -100,6 +101,28 @@ def test_other_properties(mep: Mep) -> None:
     plain = RequestingNode(endpoint(), mep).start(envelope(), destination=QUEUE, now=NOW, reply_to=reply_to)
     assert set(message.properties) == {*plain.properties, Property("traceparent", PropertyType.STRING, "00-1-2-01")}
     assert findings(message, None, Setting()) == findings(plain, None, Setting()) == ()
+
+
+@pytest.mark.parametrize(
+    ("uri", "environment", "name"),
+    [
+        ("jms:queue:in?targetService=", {}, names.TARGET_SERVICE),
+        ("jms:queue:in?targetService=sales", {"targetService": ""}, names.TARGET_SERVICE),
+        ("jms:queue:in", {"soapAction": ""}, names.SOAP_ACTION),
+    ],
+)
+def test_an_empty_text_is_not_set(uri: str, environment: dict[str, str], name: str) -> None:
+    """An empty SOAPJMS_ property counts as missing, so none is written, and none is missed."""
+    at = endpoint(uri, **environment)
+    _, message = started(at)
+    assert message.properties.lookup(name) is None
+    assert findings(message, None, Setting(properties=at.properties)) == ()
+
+
+def test_an_empty_reply_name_names_nothing() -> None:
+    """The client chooses the reply destination then; no rule is broken by any name of it: Protocol-2001, 2008."""
+    at = endpoint("jms:queue:in?replyToName=other", replyToName="")
+    assert findings(started(at)[1], None, Setting(properties=at.properties)) == ()
 
 
 @pytest.mark.parametrize("uri", ["jms:queue:in?timeToLive=9223372036854775807", "jms:queue:in?timeToLive=5000"])

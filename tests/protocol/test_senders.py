@@ -74,6 +74,7 @@ def test_by_requesturi_else_by_destination(uri: str | None, destination: Destina
         (["jms:queue:a?targetService=x", "jms:queue:a"], None, "jms:queue:a"),
         (["jms:queue:a?targetService=x"], None, "jms:queue:a x"),  # it may have been forgotten: Protocol-2009
         (["jms:queue:a"], "x", None),
+        (["jms:queue:a?targetService=x", "jms:queue:a?targetService="], None, "jms:queue:a"),
     ],
 )
 def test_several_services_at_one_address(given: list[str], service: str | None, address: str | None) -> None:

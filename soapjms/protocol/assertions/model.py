@@ -128,11 +128,12 @@ class Case:
     def stated(self, name: str) -> object | None:
         """Return the value of a binding property that the sender is known to have set, else None.
 
-        It is known from the setting, or from a parameter that the sender left in the requestURI.
+        It is known from the setting, or from a parameter that the sender left in the requestURI. An empty text counts
+        as not set.
         """
-        if self.setting.properties is not None:
-            return self.setting.properties.stated(name)
-        return None if self.message.request_uri is None else self.message.request_uri.value(name)
+        known, uri = self.setting.properties, self.message.request_uri
+        value = known.stated(name) if known is not None else None if uri is None else uri.value(name)
+        return None if value == "" else value
 
 
 class Need(StrEnum):

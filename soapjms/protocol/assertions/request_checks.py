@@ -678,13 +678,13 @@ def _agrees(name: str, wanted: object, seen: object) -> bool:
 def _won(case: Case, winners: tuple[Origin, ...], losers: tuple[Origin, ...]) -> Iterator[tuple[str, object, object]]:
     """Yield name, value and observed value of each property whose value is from one of `winners`.
 
-    Only properties that one of `losers` set too are yielded, unless `losers` is empty.
+    Only properties that one of `losers` set too are yielded, unless `losers` is empty. An empty text counts as not set.
     """
     properties = case.setting.properties
     assert properties is not None
     for name, show in SHOWN.items():
         found, seen = properties.get(name), show(case)
-        if found is None or found.origin not in winners or seen is None:
+        if found is None or found.value == "" or found.origin not in winners or seen is None:
             continue
         if not losers or any(each.origin in losers for each in properties.overridden.get(name, ())):
             yield name, found.value, seen
