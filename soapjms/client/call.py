@@ -6,7 +6,7 @@ Sending is in `client.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
@@ -23,8 +23,8 @@ from soapjms.protocol.attachments import Attachment, Attachments
 from soapjms.protocol.envelope import Envelope, Fault, as_envelope, body_value, header_of, read_envelope
 from soapjms.protocol.errors import CallFailedError, UsageError
 from soapjms.protocol.limits import Limits
-from soapjms.protocol.properties import Carrier
-from soapjms.protocol.received_message import Reading
+from soapjms.protocol.properties import Carrier, EffectiveValue, Origin
+from soapjms.protocol.received_message import Reading, describe
 from soapjms.protocol.record import Direction
 from soapjms.protocol.requesting import Endpoint, RequestingNode, ResponseReceived, findings
 from soapjms.protocol.responding import RespondingNode
@@ -106,10 +106,15 @@ class Response:
         return self.fault is not None and self.fault.reason.startswith(UNPARSED)
 
     def findings(self) -> tuple[Verdict, ...]:
-        """Judge the exchange by every assertion, and return the verdicts of those that were broken."""
-        setting = Setting(
-            profile=self.endpoint.profile, properties=self.endpoint.properties, limits=self.endpoint.limits
-        )
+        """Judge the exchange by every assertion, and return the verdicts of those that were broken.
+
+        The SOAP action of the call takes the place of the one that the properties give to calls without their own.
+        """
+        profile, properties = self.endpoint.profile, copy(self.endpoint.properties)
+        action = describe(self.request.properties, profile).soap_action
+        if action is not None:
+            properties["soapAction"] = EffectiveValue(action, Origin.ENVIRONMENT)
+        setting = Setting(profile=profile, properties=properties, limits=self.endpoint.limits)
         return findings(self.request, self.message, setting)
 
     def notes(self) -> tuple[tuple[str, str], ...]:

@@ -101,6 +101,15 @@ class TestCalling(Peers):
         broken = replace(response, message=replace(response.message, correlation_id="another"))
         assert [verdict.assertion for verdict in broken.findings()] == ["Protocol-2038"]
 
+    def test_findings_of_a_call_with_its_own_action(self, connection: Connection) -> None:
+        """The action of a call takes the place of that of the properties: it breaks nothing (Protocol-2018)."""
+        with Client(connection, URI, properties={"soapAction": "urn:usual"}) as client:
+            own = client.call(envelope(), soap_action="urn:greetMe", timeout=PATIENCE)
+            usual = client.call(envelope(), timeout=PATIENCE)
+        for response, action in ((own, "urn:greetMe"), (usual, "urn:usual")):
+            assert response.request.properties.text(names.SOAP_ACTION) == action
+            assert response.findings() == ()
+
     def test_submit(self, client: Client) -> None:
         """Many calls under way at once: each future holds its own response."""
         futures = {name: client.submit(envelope(name)) for name in ("Ann", "Bob", "Cem")}

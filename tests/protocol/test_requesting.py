@@ -21,7 +21,7 @@ from soapjms.protocol.envelope import build_fault, serialize
 from soapjms.protocol.errors import InvalidEnvelopeError, InvalidPropertyError, LocalProtocolError
 from soapjms.protocol.mep import State
 from soapjms.protocol.message_parts import content_type
-from soapjms.protocol.names import CR_2009, REC_2012, FailureReason, Mep, Profile, SoapVersion, Subcode
+from soapjms.protocol.names import CR_2009, PROFILES, REC_2012, FailureReason, Mep, Profile, SoapVersion, Subcode
 from soapjms.protocol.record import EPOCH, capture, from_json, to_json
 from soapjms.protocol.requesting import (
     ExchangeFailed,
@@ -136,6 +136,16 @@ def test_an_expiration_is_a_jms_long(uri: str) -> None:
     assert findings(message, None, Setting(properties=at.properties)) == ()
     soon = replace(message, expiration=NOW + 5000)
     assert "Protocol-2006" in {each.assertion for each in findings(soon, None, Setting(properties=at.properties))}
+
+
+@pytest.mark.parametrize("edition", PROFILES.values())
+def test_a_reply_destination_that_is_looked_up(edition: Profile) -> None:
+    """replyToName of the variant jndi is no name of a queue, in dialects without a requestURI too: Protocol-2008."""
+    looked_up = endpoint("jms:jndi:in?replyToName=replies-by-another-name", edition)
+    named = endpoint("jms:queue:in?replyToName=replies-by-another-name", edition)
+    for at, broken in ((looked_up, set[str]()), (named, {"Protocol-2008"})):
+        found = findings(started(at)[1], None, Setting(profile=edition, properties=at.properties))
+        assert {each.assertion for each in found} == broken
 
 
 def test_zero_is_a_priority() -> None:

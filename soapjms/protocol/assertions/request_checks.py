@@ -432,8 +432,11 @@ def ignored_reply_topic(case: Case) -> object | None:
     return None if counts else case.stated("topicReplyToName")
 
 
-def _variant(case: Case) -> str | None:
-    return None if case.message.request_uri is None else case.message.request_uri.variant
+def _variant(case: Case) -> object | None:
+    """Return the lookup variant of the sender's URI if that is known, else of the requestURI."""
+    known, uri = case.setting.properties, case.message.request_uri
+    variant = None if known is None else known.value("lookupVariant")
+    return uri.variant if variant is None and uri is not None else variant
 
 
 @reads(Fact.ASKS)
@@ -621,8 +624,8 @@ def _lifetime(case: Case) -> object | None:
 
 def _reply_name(case: Case) -> object | None:
     """Return the name of the reply destination; None for the variant jndi, where replyToName is to be looked up."""
-    uri, reply = case.message.request_uri, case.message.message.reply_to
-    return None if reply is None or uri is None or uri.variant == "jndi" else reply.name
+    reply = case.message.message.reply_to
+    return None if reply is None or _variant(case) in (None, "jndi") else reply.name
 
 
 SHOWN: Final[Mapping[str, Callable[[Case], object | None]]] = {
