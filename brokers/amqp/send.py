@@ -166,11 +166,22 @@ class Outbox(AmqpLink):
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the broker has to read, or open its window, before more is sent."""
-        return self._engine.is_behind
+        """Whether the broker has to read, or open its window, before more is sent or the credit is returned."""
+        return self._engine.is_behind or self._must_drain_later
+
+    @property
+    def _must_drain_later(self) -> bool:
+        """Whether the broker wants the credit back while messages wait for its window: proton would not tell it."""
+        link = self._link
+        return link is not None and self._is_done and link.drain_mode and link.queued > 0
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether proton has all messages."""
+        return not self._waiting and self._current is None
 
     def go_on(self) -> None:
-        """Send the messages that waited for the broker to read."""
+        """Send the messages that waited for the broker to read, or return the credit."""
         self._send_waiting()
 
     def close(self) -> None:
@@ -204,7 +215,9 @@ class Outbox(AmqpLink):
             pass_on(link, piece, is_last=not self._rest)
             if not self._rest:
                 self._note_current_sent()
-        if link is not None and not self._waiting and self._current is None:
+        if self._must_drain_later:
+            self._engine.wait(self)
+        elif link is not None and self._is_done:
             self._credit -= drained(link)
         if was_full:
             self._room.notify_all()

@@ -281,6 +281,29 @@ def test_a_link_that_ends_while_a_session_takes_no_more_messages() -> None:
         broker.until(lambda: len(broker.got(TRANSFER)) > 3)
 
 
+def test_a_broker_that_wants_its_credit_back_while_a_session_takes_no_more_messages() -> None:
+    """It gets it once the last message has gone out, and may give it again."""
+    with (
+        BrokenBroker(window=3) as broker,
+        brokers.connect(broker.url, timeout=PATIENCE, reconnect=False) as connection,
+    ):
+        for _ in range(4):
+            connection.send(text(queue("q")))
+        broker.until(lambda: len(broker.got(TRANSFER)) == 3)
+        ((channel, handle),) = broker.links.values()
+        state = [uint(3), uint(WINDOW), uint(0), uint(WINDOW)]
+        broker.write(
+            frame(FLOW, uint(3), uint(0), *state[2:], uint(handle), uint(3), uint(7), None, True, channel=channel)
+        )
+        broker.write(frame(FLOW, *state, channel=channel))
+        broker.until(lambda: broker.got(FLOW))
+        assert len(broker.got(TRANSFER)) == 4
+        assert broker.got(FLOW)[-1][5:7] == [10, 0]
+        broker.write(frame(FLOW, *state, uint(handle), uint(10), uint(1), channel=channel))
+        connection.send(text(queue("q")))
+        broker.until(lambda: len(broker.got(TRANSFER)) == 5)
+
+
 def test_a_broker_that_pings_and_does_not_read() -> None:
     """What it is answered with is bounded."""
 
