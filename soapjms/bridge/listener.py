@@ -113,7 +113,9 @@ class LingeringTransport:
 
     def close(self) -> None:
         """Close, now or once the client has closed; a second call closes now."""
-        if self.is_closing() or not self._is_unread():
+        if self._transport.is_closing():  # a TLS transport that is closed twice cannot be aborted any more
+            return
+        if self.is_lingering or not self._is_unread():
             self._transport.close()
             return
         self.is_lingering = True

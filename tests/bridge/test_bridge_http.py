@@ -7,6 +7,7 @@ import gzip
 import http.client
 import re
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 import requests
+import trustme
 import zeep
 from bridge_kit import TYPES, ask, bridged, listening, multipart
 from calling_kit import (
@@ -504,6 +506,23 @@ def _is_refused(listener: Listener) -> bool:
     except OSError:
         return True
     return False
+
+
+@pytest.mark.usefixtures("served")
+def test_a_stop_ends_tls_clients_that_do_not_close(
+    connection: Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They have the time of any client to do so; then the connection is aborted, and nothing waits for `grace`."""
+    authority, leaf = trustme.CA(), tmp_path / "leaf.pem"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(leaf)
+    context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    head = f"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: text/xml\r\nContent-Length: {len(envelope())}\r\n"
+    with bridged(connection, URI, certificate=str(leaf), client_timeout=0.5) as listener:
+        line = context.wrap_socket(line_to(listener), server_hostname="localhost")
+        line.sendall(f"{head}Connection: close\r\n\r\n".encode() + envelope())
+        assert b"Hello World" in b"".join(iter(lambda: line.recv(65536), b""))
+    with closing(line):
+        assert not [each.getMessage() for each in caplog.records if each.name == "asyncio"]
 
 
 def test_a_stop_does_not_wait_for_ever(connection: Connection) -> None:
