@@ -32,7 +32,7 @@ from brokers.stomp.session import SUBSCRIBE, StompSession, SubscriptionRoute
 from brokers.threads.timer import Later
 
 ADVISORY_SECONDS: Final = 10.0
-"""Time after which a missing advisory is reported, in seconds."""
+"""Time after which a missing advisory is reported, and after which no more are asked for when they are not needed."""
 
 PREFETCH_ADVISORIES: Final = 1000
 """Prefetch of advisories, which are handled as they arrive."""
@@ -52,12 +52,16 @@ class AdvisedDestination:
         is_heard: whether an advisory arrived for a subscription of ours.
         silence: why no advisories arrive, for the log; empty if they may arrive.
         is_watched: whether a caller wants to know of the end of a subscription.
+        subscription: the `id` of the subscription to its advisories.
+        is_leaving: whether that is ended soon, unless one of ours is there then.
     """
 
     name: str
     is_heard: bool = False
     silence: str = ""
     is_watched: bool = False
+    subscription: str = ""
+    is_leaving: bool = False
 
 
 class RollEntry(NamedTuple):
@@ -127,7 +131,7 @@ class Roll:
         if place is None:
             place = self._places[name] = AdvisedDestination(name)
             place.is_watched = is_watched  # first, as the broker may refuse at once
-            self._listen(
+            place.subscription = self._listen(
                 topic(name), partial(self._note, place), PREFETCH_ADVISORIES, partial(self._fall_silent, place)
             )
             self._later(ADVISORY_SECONDS, partial(self._require_heard, place))
@@ -147,7 +151,8 @@ class Roll:
         receive: Callable[[Mapping[str, str], bytes], None],
         prefetch: int,
         refuse: Callable[[str], None],
-    ) -> None:
+    ) -> str:
+        """Subscribe to what the broker sends about us, and return the `id`."""
         self._count += 1
         subscription, receipt = self._new_id("roll"), self._new_id(SUBSCRIBE)
         address = spell(source, self._link.dialect)
@@ -161,6 +166,7 @@ class Roll:
                 refuse(f"{error}")
 
         self._link.request(pack("SUBSCRIBE", headers), {receipt: note_answer})
+        return subscription
 
     def _ask_own_name(self) -> None:
         """Learn the name of this session from a message, because CONNECTED has the client id instead."""
@@ -200,6 +206,9 @@ class Roll:
         if what == "RemoveInfo":
             del self._enrolled[number]
             enrolled.doubt(ENDED)
+            if not place.is_leaving:
+                place.is_leaving = True
+                self._later(ADVISORY_SECONDS, partial(self._leave, place))
 
     def _fall_silent(self, place: AdvisedDestination, why: str) -> None:
         if not place.silence:
@@ -211,6 +220,17 @@ class Roll:
         events.STOMP_ENDS_NOT_REPORTED.log(self._link, place.name, place.silence, level=level)
 
     # Called later, by another thread.
+
+    def _leave(self, place: AdvisedDestination) -> None:
+        """End the subscription to the advisories of a destination that has no subscription of ours any more."""
+        with self._link.writing:
+            place.is_leaving = False
+            is_used = any(each.place is place for each in list(self._enrolled.values()))
+            if is_used or not self._link.is_up:
+                return
+            del self._places[place.name]
+            self._link.unroute(place.subscription)
+            self._link.request(pack("UNSUBSCRIBE", {"id": place.subscription}), {})
 
     def _require_heard(self, place: AdvisedDestination) -> None:
         with self._link.writing:

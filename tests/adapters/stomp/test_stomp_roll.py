@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event
+from threading import Event, RLock
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,10 +26,12 @@ from proxy_kit import Proxy, Way
 from real_brokers import ChildBroker, RealBroker
 
 import brokers
-from brokers import Connection, topic
+from brokers import Connection, queue, topic
+from brokers.stomp.acknowledge import StompSubscription
 from brokers.stomp.consumer import StompConsumer, StompDelivery
-from brokers.stomp.roll import ENDED, read_advisory
-from brokers.stomp.session import StompSession
+from brokers.stomp.dialect import ACTIVEMQ_CLASSIC
+from brokers.stomp.roll import ENDED, Roll, read_advisory
+from brokers.stomp.session import StompSession, SubscriptionRoute
 from soapjms import Client, Dispatcher, Request, Service
 from soapjms.prometheus import Metrics
 
@@ -324,6 +329,61 @@ class TestSilence:
                 stranger.consume(brokers.queue(name), lambda delivery: None).close()
             eventually(lambda: "the broker's name of this session is not known" in caplog.text, "it is known")
             assert told == []
+
+
+class Noted:
+    """A session that notes what is written, as command and `id`."""
+
+    def __init__(self) -> None:
+        self.writing, self.dialect, self.session, self.is_up = RLock(), ACTIVEMQ_CLASSIC, "ID:vm-1-2-3:2", True
+        self.login = SimpleNamespace(client_id=None)
+        self.routes: dict[str, SubscriptionRoute] = {}
+        self.unroute = self.routes.pop
+        self.written: list[tuple[str, str]] = []
+
+    def route(self, subscription: str, route: SubscriptionRoute) -> None:
+        self.routes[subscription] = route
+
+    def request(self, data: bytes, receipts: Any) -> None:
+        command, *lines = data.decode().split("\n")
+        self.written.append((command, next(line for line in lines if line.startswith("id:")).removeprefix("id:")))
+
+
+def test_queues_that_come_and_go() -> None:
+    """Of a queue that nobody here consumes from any more, no advisories are asked for; of one with a consumer, all."""
+    link, numbers, planned, doubts = Noted(), count(1), list[Callable[[], None]](), list[str]()
+    session: Any = link
+    roll = Roll(session, lambda what: f"{what}-{next(numbers)}", lambda seconds, function: planned.append(function))
+
+    def enrol(name: str) -> None:
+        roll.enrol(StompSubscription(name, session, 1), queue(name), doubts.append, is_watched=False)
+
+    def ended(number: int) -> None:
+        consumer = {"connectionId": link.session, "value": number}
+        for route in list(link.routes.values()):
+            route.receive({}, json.dumps({"RemoveInfo": {"objectId": consumer}}).encode())
+
+    def pass_time() -> None:
+        while planned:
+            planned.pop()()
+
+    enrol("orders")  # consumers 1, of the advisories, and 2
+    enrol("orders")  # 3
+    ended(2)
+    pass_time()
+    assert link.written == [("SUBSCRIBE", "roll-1")]
+    ended(3)
+    enrol("orders")  # 4, before the time has passed
+    pass_time()
+    assert link.written == [("SUBSCRIBE", "roll-1")]
+    ended(4)
+    pass_time()
+    assert link.written == [("SUBSCRIBE", "roll-1"), ("UNSUBSCRIBE", "roll-1")]
+    assert not link.routes
+    enrol("orders")  # 5, of the advisories, and 6
+    ended(6)
+    assert link.written[2:] == [("SUBSCRIBE", "roll-3")]
+    assert doubts == [ENDED] * 4
 
 
 class TestReadAdvisory:
