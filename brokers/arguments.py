@@ -91,8 +91,10 @@ def destination_name(what: str, name: str, kind: str = "queue") -> str:
     """Return the name of a queue or topic that a caller gave; `what` names the argument in the error.
 
     Raises:
-        UsageError: it is a `jms:` URI.
+        UsageError: it is a `jms:` URI, or no text.
     """
+    if not isinstance(name, str):
+        raise UsageError(f"{what} must be the name of a {kind}, such as 'orders', got {name!r}")
     problem = uri_problem(name, kind)
     if problem is not None:
         raise UsageError(f"{what} {problem}")

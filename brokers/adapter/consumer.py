@@ -40,8 +40,9 @@ def temporary_kind(kind: DestinationKind) -> DestinationKind:
     Raises:
         UsageError: it is not temporary.
     """
-    if not kind.is_temporary:
-        raise UsageError(f"kind must be that of a temporary destination, got {kind}")
+    if not isinstance(kind, DestinationKind) or not kind.is_temporary:
+        what = "that of a temporary destination, such as DestinationKind.TEMPORARY_QUEUE"
+        raise UsageError(f"kind must be {what}, got {kind!r}")
     return kind
 
 

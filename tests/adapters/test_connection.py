@@ -25,7 +25,16 @@ from typing import Any
 import pytest
 from places import ROOT
 
-from brokers import BrokerError, Completion, Connection, UnknownSchemeError, UsageError, connect, queue
+from brokers import (
+    BrokerError,
+    Completion,
+    Connection,
+    DestinationKind,
+    UnknownSchemeError,
+    UsageError,
+    connect,
+    queue,
+)
 from brokers.adapter.failover import read_failover
 from brokers.url import are_local
 
@@ -94,6 +103,23 @@ def test_arguments_of_consume(wrong: dict[str, Any], message: str) -> None:
         arguments: dict[str, Any] = {"destination": queue("orders"), "on_delivery": print, **wrong}
         with pytest.raises(UsageError, match=message):
             connection.consume(**arguments)
+
+
+@pytest.mark.parametrize("wrong", ["temporary-queue", DestinationKind.QUEUE, None])
+def test_kind_of_a_temporary_destination(wrong: Any) -> None:
+    """What is none is refused."""
+    with (
+        connect("embedded:arguments") as connection,
+        pytest.raises(UsageError, match="kind must be that of a temporary destination, such as DestinationKind"),
+    ):
+        connection.temporary(wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, ["dead"], b"dead"])
+def test_queue_of_dead_letters(wrong: Any) -> None:
+    """What is no name is refused before anything is connected to."""
+    with pytest.raises(UsageError, match="deadLetters must be the name of a queue, such as 'orders', got"):
+        connect("stomp://127.0.0.1:1", dead_letters=wrong)
 
 
 @pytest.mark.parametrize("url", ["kafka://host", "kafka:host:1"])
