@@ -182,7 +182,7 @@ def _over_http(document: Document, port: Port) -> bytes:
             continue
         parent.remove(element)
         whole = parent.getparent()
-        if whole is not None and next(parent.iterchildren(element.tag), None) is None:
+        if whole is not None and next(parent.iterchildren(*PORTS), None) is None:
             whole.remove(parent)  # clients take the first service, and fail if it has no port
     # unused namespaces stay declared: qualified names in values may need them, the default one too
     return etree.tostring(root, encoding="utf-8", xml_declaration=True)
