@@ -34,9 +34,19 @@ settings.register_profile("search", deadline=None, suppress_health_check=SLOW, p
 settings.register_profile("tests", deadline=None, suppress_health_check=SLOW, derandomize=True)
 settings.load_profile("tests")
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and so would the processes that they start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that starts the tests in the background has them ignore Ctrl-C, and `nohup` the end of the terminal, and so
+# would the processes that they start.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests with a Spark more time: on a busy machine it takes minutes to start."""
+    for each in items:
+        if each.get_closest_marker("spark") and not each.get_closest_marker("timeout"):
+            each.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class WholeType(ComplexType):
         if is_nil(xmlelement) and len(xmlelement.attrib) == 1:
             return None
         if not self.attributes and not self.elements:
-            return self()
+            return None if getattr(self._element, "_consume_other", False) else self()  # None for a SOAP header
         return super().parse_xmlelement(xmlelement, schema, False, context, schema_type)
 
     def _create_object(self, value: AnyValue, name: str) -> AnyValue:

@@ -308,7 +308,7 @@ def test_spark_submit(tmp_path: Path) -> None:
     options = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--py-files", packages]
     job = [str(ROOT / "examples" / "replay_on_spark.py"), "replay", str(CXF), "--out", str(tmp_path / "spark")]
     with child(str(submit), *options, *job, PYSPARK_PYTHON=sys.executable) as process:
-        said, _ = process.communicate(timeout=170)
+        said, _ = process.communicate(timeout=500)
     assert process.returncode == 1, said  # something in that log failed
     replay(CXF, tmp_path / "local", engine="local")
     assert_equal(tmp_path / "spark", tmp_path / "local")
@@ -364,7 +364,7 @@ def test_a_java_that_ends_is_said(tmp_path: Path) -> None:
         f"command([{str(CXF)!r}, '--engine', 'spark', '--out', {str(tmp_path / 'out')!r}])"
     )
     with child(sys.executable, "-c", script, PYTHONPATH=str(ROOT)) as process:
-        said, _ = process.communicate(timeout=170)
+        said, _ = process.communicate(timeout=500)
     assert process.returncode == 2, said
     assert said.startswith("Error: Spark's Java process ended unexpectedly"), said
     assert "--conf spark.driver.memory=4g" in said

@@ -63,7 +63,7 @@ def process(*arguments: object, cwd: Path, stdin: bytes = b"", **variables: str)
         env=environment(**variables),
         input=stdin,
         capture_output=True,
-        timeout=170,
+        timeout=500,
         check=False,
     )
 

@@ -120,7 +120,7 @@ def test_without_arguments(path: Path, tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=500,
         check=False,
     )
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
@@ -262,7 +262,7 @@ def test_demo(tmp_path: Path) -> None:
     """What `make demo` runs, but for Spark: it ends with 0 if everything came out as it should."""
     words = [sys.executable, str(EXAMPLES / "demo.py"), "--out", str(tmp_path / "demo"), "--engine", "local"]
     where = {"PYTHONPATH": str(EXAMPLES.parent)}
-    done = subprocess.run(words, cwd=tmp_path, env=where, capture_output=True, text=True, timeout=170, check=False)
+    done = subprocess.run(words, cwd=tmp_path, env=where, capture_output=True, text=True, timeout=500, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "missingRequestURI" in done.stdout
     assert (tmp_path / "demo" / "replay" / "report.html").is_file()
