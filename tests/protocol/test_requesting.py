@@ -111,7 +111,7 @@ def test_other_properties(mep: Mep) -> None:
         ("jms:queue:in", {"soapAction": ""}, names.SOAP_ACTION),
     ],
 )
-def test_an_empty_text_is_not_set(uri: str, environment: dict[str, str], name: str) -> None:
+def test_an_empty_text_is_not_set(uri: str, environment: dict[str, Any], name: str) -> None:
     """An empty SOAPJMS_ property counts as missing, so none is written, and none is missed."""
     at = endpoint(uri, **environment)
     _, message = started(at)
