@@ -15,6 +15,7 @@ from urllib.parse import SplitResult
 from brokers.adapter.failover import OPTIONS
 from brokers.adapter.login import Login, dialect_named
 from brokers.amqp.dialect import NAMED, AmqpDialect, AmqpDialectName
+from brokers.arguments import items
 from brokers.errors import UsageError
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
@@ -232,8 +233,8 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
         tls=tls_of(parts, options, environment, given.tls, FORM),
         client_id=client_id,
         dialect=dialect_named(given.dialect or options.get("dialect"), NAMED),
-        message_ids=given.message_ids,
-        relay=given.anonymous_relay,
+        message_ids=_flag_of("message_ids", given.message_ids),
+        relay=bool(_flag_of("anonymous_relay", given.anonymous_relay)),
         idle=seconds_of(options, "idle", given.idle, DEFAULT_IDLE_SECONDS, FORM),
         max_message=octets_of(options, "maxMessage", given.max_message, MAX_MESSAGE_OCTETS, FORM),
         temporary_queues=_temporary_queues_of(given.temporary_queues or options.get("temporaryQueues")),
@@ -255,14 +256,19 @@ def _path_of(parts: SplitResult, given: str | None) -> str:
 
 
 def _redirect_hosts_of(given: Collection[str] | None) -> frozenset[str] | None:
-    if isinstance(given, str):
-        raise UsageError("redirect_hosts must be a list of hosts, got a string; write [HOST]")
-    return None if given is None else frozenset(map(str.lower, given))
+    return None if given is None else frozenset(map(str.lower, items(given, "redirect_hosts", "a list of hosts")))
+
+
+def _flag_of(name: str, given: bool | None) -> bool | None:
+    """Return True, False or None. Any other value, even a text such as `no`, would count as True."""
+    if given is not None and not isinstance(given, bool):
+        raise UsageError(f"{name} must be True or False, got {given!r}")
+    return given
 
 
 def _mechanism_of(name: str | None) -> Mechanism:
     known = {mechanism.lower(): mechanism for mechanism in Mechanism}
-    found = Mechanism.AUTO if name is None else known.get(name.lower())
+    found = Mechanism.AUTO if name is None else known.get(f"{name}".lower())
     if found is None:
         raise UsageError(f"mechanism must be one of {', '.join(Mechanism)}, got {name!r}")
     return found

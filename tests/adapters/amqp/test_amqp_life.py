@@ -241,7 +241,11 @@ def test_addresses_that_cannot_be_sent() -> None:
         ({"idle": math.inf}, "got inf"),
         ({"idle": math.nan}, "got nan"),
         ({"idle": "30"}, "got '30'"),
-        ({"redirect_hosts": "broker.example"}, r"redirect_hosts must be a list of hosts, got a string; write \[HOST\]"),
+        ({"redirect_hosts": "broker"}, r"redirect_hosts must be a list of hosts, got 'broker'; write \['broker'\]"),
+        ({"redirect_hosts": [1]}, r"redirect_hosts must be a list of hosts, got \[1\]"),
+        ({"mechanism": 5}, "mechanism must be one of auto, ANONYMOUS, PLAIN, EXTERNAL, none, got 5"),
+        ({"anonymous_relay": "no"}, "anonymous_relay must be True or False, got 'no'"),
+        ({"message_ids": "no"}, "message_ids must be True or False, got 'no'"),
         ({"path": "/ws"}, r"a URL with path= must begin with amqp\+ws:// or amqp\+wss://, got amqp://"),
     ],
 )
