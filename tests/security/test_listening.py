@@ -6,11 +6,11 @@ import socket
 import ssl
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from cli_kit import run
 from places import ROOT
+from starlette.applications import Starlette
 
 import brokers
 from brokers.amqp.listener import Listener as AmqpListener
@@ -65,8 +65,8 @@ def test_amqp(host: str) -> None:
 def test_the_bridge(address: str) -> None:
     """Not without the word for it."""
     with pytest.raises(UsageError, match=r"cannot listen at .*:0: other machines reach .* --open \(is_open=True\)"):
-        Listener(None, address)
-    with Listener(None, address, is_open=True):
+        Listener(Starlette(), address)
+    with Listener(Starlette(), address, is_open=True):
         pass
 
 
