@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from cli_kit import run
