@@ -24,6 +24,16 @@ def is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
+def check_count(given: object, name: str) -> None:
+    """Check a maximum.
+
+    Raises:
+        UsageError: it is not a whole number of at least 1.
+    """
+    if not is_count(given):
+        raise UsageError(f"{name} must be a whole number of at least 1, got {given!r}")
+
+
 def finite(seconds: float, name: str = "timeout") -> float:
     """Return a time that is positive and finite.
 
@@ -64,14 +74,18 @@ def items(
     raise UsageError(f"{name} must be {what}, got {given!r}{hint}")
 
 
+def is_coroutine(function: object) -> bool:
+    """Say whether calling the function makes a coroutine: it is `async def`, or an object whose `__call__` is."""
+    return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
 def check_callback(given: object, name: str) -> None:
     """Check that a function can be called on a thread.
 
     Raises:
         UsageError: it cannot be called, or is `async def`: nobody would await it, so it would never run.
     """
-    is_async = iscoroutinefunction(given) or iscoroutinefunction(getattr(given, "__call__", None))  # noqa: B004
-    if is_async or not callable(given):
+    if is_coroutine(given) or not callable(given):
         raise UsageError(f"{name} must be a plain function, not async def, got {given!r}")
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from inspect import iscoroutinefunction, signature
+from inspect import signature
 from typing import Any, Final, TypeVar
 
+from brokers.arguments import is_coroutine
 from brokers.message import Properties, PropertyValue
 from soapjms.observing import application_properties
 from soapjms.protocol.errors import UsageError
@@ -20,11 +21,6 @@ PROPERTY_PREFIX: Final = "SOAPJMS_"
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-def is_coroutine(function: object) -> bool:
-    """Say whether calling the function makes a coroutine: it is `async def`, or an object whose `__call__` is."""
-    return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def takes(function: object, count: int) -> bool:

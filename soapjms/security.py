@@ -27,9 +27,9 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
-from brokers.arguments import is_number
+from brokers.arguments import is_coroutine, is_number
 from brokers.listeners.guesses import Guesses
-from soapjms.middleware import is_coroutine, takes
+from soapjms.middleware import takes
 from soapjms.protocol.envelope import blocks_for
 from soapjms.protocol.errors import Blame, SoapFaultError, UsageError
 from soapjms.protocol.text import named

@@ -170,6 +170,11 @@ class AdapterConnection(Connection):
             is_over = self.state is ConnectionState.CLOSED
             raise self._life.failure() if is_over else ClosedError("the connection is being closed")
 
+    def _require_open(self) -> None:
+        if self._is_closing or self.state is not ConnectionState.CONNECTED:
+            self._require_not_closing()
+            raise self._life.failure()
+
 
 _CONNECTIONS: Final[WeakSet[AdapterConnection]] = WeakSet()
 """All connections, for forked processes."""
@@ -392,9 +397,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
         if not to_begin and link.is_up and self._life.state is not ConnectionState.CLOSED:  # nearly always
             return link
         if to_begin:
-            self._require_not_closing()
-            if self.state is not ConnectionState.CONNECTED:
-                raise self._life.failure()
+            self._require_open()
         failure = self.failure(link)
         if failure is not None:
             raise failure

@@ -10,7 +10,7 @@ from typing import Final, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.adapter.wait import epoch_milliseconds
-from brokers.arguments import is_count
+from brokers.arguments import check_count
 from brokers.embedded.claims import Claims
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.core import Clock, EmbeddedCore
@@ -71,8 +71,7 @@ class Broker:
             max_destinations=max_destinations,
         )
         for limit, value in {"max_deliveries": max_deliveries, **asdict(limits)}.items():
-            if not is_count(value):
-                raise UsageError(f"{limit} must be a whole number of at least 1, got {value!r}")
+            check_count(value, limit)
         self.name: Final = name
         self.claims: Final = Claims()
         self._core = EmbeddedCore(name, clock, max_deliveries, limits)

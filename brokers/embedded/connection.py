@@ -329,7 +329,7 @@ class EmbeddedConnection(AdapterConnection):
         The future raises DestinationGoneError if a temporary destination has ended, SendFailedError if one is full.
         """
         if self._life.state is not ConnectionState.CONNECTED:
-            self._require_open()
+            self._require_connected()
         if transaction is not None:
             return self.completed(own_transaction(transaction, self, EmbeddedTransaction).add(message))
         stamped = self._core.stamp(message)
@@ -354,7 +354,7 @@ class EmbeddedConnection(AdapterConnection):
     def begin_answer(self, delivery: Delivery, message: Message, on_sent: OnSent) -> Callable[[], object]:
         """Send together with other answers of this thread's burst; see `after_arrivals`."""
         if self._life.state is not ConnectionState.CONNECTED:
-            self._require_open()
+            self._require_connected()
         self._answers.append((self._core.stamp(message), on_sent))
         after_burst(self._send_answers)
         return _too_late
@@ -386,7 +386,7 @@ class EmbeddedConnection(AdapterConnection):
             DestinationGoneError: its temporary destination has ended.
             SendFailedError: a limit is reached.
         """
-        self._require_open()
+        self._require_connected()
         self._core.send(stored, self.place)
 
     def completed(self, result: T | None, error: BaseException | None = None) -> Completion[T]:
@@ -452,13 +452,13 @@ class EmbeddedConnection(AdapterConnection):
 
     def unsubscribe(self, topic: Destination, durable_name: str) -> None:
         """Delete a durable subscription, if it exists; raise BrokerError if it has a consumer."""
-        self._require_open()
+        self._require_connected()
         self._core.forget_durable(topic, durable_name)
 
     def begin(self) -> EmbeddedTransaction:
         """Begin a transaction; it is aborted if it is still open when the connection closes."""
         with self._lock:
-            self._require_open()
+            self._require_connected()
             transaction = EmbeddedTransaction(self._core, self, self._forget_transaction)
             self._transactions.add(transaction)
             return transaction
@@ -512,7 +512,7 @@ class EmbeddedConnection(AdapterConnection):
         """Return whether a delivery belongs to this connection."""
         return isinstance(delivery, EmbeddedDelivery) and delivery.holding.subscription.owner is self.place
 
-    def _require_open(self) -> None:
+    def _require_connected(self) -> None:
         if self.state is not ConnectionState.CONNECTED:
             raise self._life.failure()
 

@@ -18,9 +18,9 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
+from brokers.arguments import is_coroutine
 from soapjms import events
 from soapjms.bridge.message import GZIP, http_form, read_http, taken
-from soapjms.middleware import is_coroutine
 from soapjms.protocol.content import gunzip
 from soapjms.protocol.errors import SoapJmsError, UsageError
 from soapjms.protocol.limits import DEFAULT_LIMITS, Limits

@@ -244,13 +244,14 @@ class Mask:
 
     def _in_text(self, octets: bytes, found: list[str]) -> bytes:
         """Hide what the patterns match, in characters, not octets; add to `found` what was hidden."""
+        if not self._texts:
+            return octets
+        text = octets.decode("utf-8", "surrogateescape")
         for number, pattern in enumerate(self._texts, 1):
-            text, count = pattern.subn(HIDDEN, octets.decode("utf-8", "surrogateescape"))
-            if count:
-                octets = text.encode("utf-8", "surrogateescape")
-                if (what := f"pattern {number}") not in found:
-                    found.append(what)
-        return octets
+            text, count = pattern.subn(HIDDEN, text)
+            if count and (what := f"pattern {number}") not in found:
+                found.append(what)
+        return text.encode("utf-8", "surrogateescape")
 
     def _in_wide(self, octets: bytes, found: list[str]) -> bytes:
         """Hide secrets in UTF-16 and UTF-32, at any alignment; add to `found` what was hidden."""

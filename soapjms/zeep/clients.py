@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from lxml import etree
 
-from brokers.arguments import finite, time_to_close
+from brokers.arguments import finite, is_coroutine, time_to_close
 from brokers.connection import Connection
 from brokers.message import MessageType
 from brokers.naming import Names
@@ -28,7 +28,7 @@ from soapjms.client.call import CallContent, Expiry, Response, checked_response
 from soapjms.client.client import DEFAULT_DEADLINE, DEFAULT_TIMEOUT, Client, ClientArguments
 from soapjms.client.replies import ReplyStrategy, ReplyStrategyName, reply_strategy
 from soapjms.event_loop import elsewhere
-from soapjms.middleware import around_async, is_coroutine, middleware_given
+from soapjms.middleware import around_async, middleware_given
 from soapjms.observing import Observer, observers_given
 from soapjms.protocol.attachments import Attachment
 from soapjms.protocol.errors import CallFailedError, UsageError

@@ -151,6 +151,8 @@ class WholeGroup(Indicator):
 class OrderedGroup(WholeGroup):
     """A mixin for groups whose elements have an order."""
 
+    elements_nested: AnyValue
+
     def parse_xmlelements(
         self, xmlelements: deque[etree._Element], schema: AnyValue, name: AnyValue = None, context: AnyValue = None
     ) -> dict[str, AnyValue]:
@@ -179,15 +181,6 @@ class OrderedGroup(WholeGroup):
     def _parse_once(
         self, xmlelements: deque[etree._Element], schema: AnyValue, context: AnyValue
     ) -> dict[str, AnyValue]:
-        raise NotImplementedError
-
-
-class WholeSequence(OrderedGroup, Sequence):
-    """A sequence."""
-
-    def _parse_once(
-        self, xmlelements: deque[etree._Element], schema: AnyValue, context: AnyValue
-    ) -> dict[str, AnyValue]:
         found: dict[str, AnyValue] = {}
         for name, each in self.elements_nested:
             try:
@@ -198,6 +191,10 @@ class WholeSequence(OrderedGroup, Sequence):
                 continue
             found |= value if isinstance(each, Indicator) else {name: value}
         return found
+
+
+class WholeSequence(OrderedGroup, Sequence):
+    """A sequence."""
 
 
 class WholeAll(WholeGroup, All):

@@ -21,7 +21,7 @@ from brokers.amqp.dialect import CAPABILITIES, EMBEDDED, read_address, spell
 from brokers.amqp.machine import MEBIBYTE
 from brokers.amqp.outcomes import INVALID, LIMIT, NOT_ALLOWED, NOT_FOUND, PRECONDITION, UNAUTHORIZED
 from brokers.amqp.url import WebSocketBinding
-from brokers.arguments import finite, is_count, items
+from brokers.arguments import check_count, finite, items
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError, UsageError
 from brokers.message import MAX_ADDRESS_CHARACTERS, MAX_MESSAGE_OCTETS, Destination, DestinationKind
@@ -133,8 +133,8 @@ class Options:
         """Check the options; lists of names are taken as sets."""
         for name in COUNTS:
             value = getattr(self, name)
-            if not (is_count(value) or (name == "max_logins" and value is None)):
-                raise UsageError(f"{name} must be a whole number of at least 1, got {value!r}")
+            if not (name == "max_logins" and value is None):
+                check_count(value, name)
         for name in ("idle", "patience", "transaction_idle"):
             if name != "idle" or self.idle != 0:
                 finite(getattr(self, name), name)

@@ -292,8 +292,3 @@ class SmqpConnection(AdapterConnection):
             consumer.session.unsubscribed(
                 CommandKind.UNSUBSCRIBE_MESSAGE, CommandKind.SUBSCRIBE_MESSAGE, topic_of(destination), until
             )
-
-    def _require_open(self) -> None:
-        self._require_not_closing()
-        if self.state is not ConnectionState.CONNECTED:
-            raise self._life.failure()
