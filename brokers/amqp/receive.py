@@ -94,6 +94,7 @@ class Inlet:
         self.limit = limit
         self._small = min(limit, PLACE_OCTETS - 1)
         self.shapes = SectionShapes()
+        self._first_credit = options.prefetch
         self._is_let_in = False
         self._is_left = False  # whether it was detached, perhaps before it was attached
         self._is_unsubscribed = False  # whether the broker was asked to delete the subscription
@@ -123,7 +124,8 @@ class Inlet:
 
         Spec: AMQP 1.0 part 2, section 2.6.4; as Qpid JMS does it.
         """
-        wait = self.attach(lambda arrival: None, lambda error: None, credit=0)
+        self._first_credit = 0
+        wait = self.attach(lambda arrival: None, lambda error: None)
         assert wait is not None  # nobody else knows the link
         wait(timeout)
         with self.engine.held():
@@ -133,12 +135,13 @@ class Inlet:
         self._wait(timeout)
 
     def attach(
-        self,
-        receive: Callable[[AmqpArrival], None],
-        on_detach: Callable[[BrokerError], None],
-        credit: int | None = None,
+        self, receive: Callable[[AmqpArrival], None], on_detach: Callable[[BrokerError], None]
     ) -> Callable[[float], None] | None:
-        """Attach and give credit; return a function that waits for the broker's answer, for a number of seconds.
+        """Attach; return a function that waits for the broker's answer, for a number of seconds.
+
+        Credit follows the answer: it counts from the number with which the broker begins, which proton takes for 0
+        before the answer is here. RabbitMQ begins five below the largest number, and would send six messages for one
+        credit. Spec: AMQP 1.0 part 2, section 2.7.4, delivery-count.
 
         Return None if the link was detached before: its consumer was closed, on another thread.
 
@@ -159,7 +162,6 @@ class Inlet:
             link.open()
             self.engine.is_lazy |= self.options.lazy
             self.is_live = True
-            self._give(self.options.prefetch if credit is None else credit)
         return self._wait
 
     def _describe(self, link: Receiver, address: str) -> None:
@@ -317,6 +319,7 @@ class Inlet:
             self.detach()
             return
         self._is_let_in = True
+        self._give(self._first_credit)
         self._answers.put(None)
 
     def _has_filter(self, link: Sender | Receiver) -> bool:

@@ -11,6 +11,7 @@ import socket
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha1
 from queue import SimpleQueue
@@ -125,6 +126,27 @@ def test_no_thread_that_ends_the_wait_for_credit() -> None:
         broken.write(frame(DISPOSITION, True, uint(0), uint(0), True, Described(ulong(0x24), []), channel=channel))
         sent.result(PATIENCE)
         assert len(broken.got(TRANSFER)) == 1
+
+
+def test_credit_counts_from_the_brokers_number() -> None:
+    """It is given once the broker has said with which number it begins, as RabbitMQ does just below the largest.
+
+    Before that proton states the number 0, and RabbitMQ would send five messages more than it may.
+    """
+    with BrokenBroker() as broken, brokers.connect(broken.url, timeout=PATIENCE, reconnect=False) as connection:
+        broken.leaves_out = {ATTACH}
+        consuming = ThreadPoolExecutor(1).submit(connection.consume, queue("q"), lambda delivery: None, prefetch=3)
+        broken.until(lambda: broken.got(ATTACH))
+        ((name, handle, *_),) = broken.got(ATTACH)
+        ((channel, _),) = {(channel, kind) for kind, channel, _ in broken.received if kind == ATTACH}
+        ends = Described(ulong(0x28), ["q"]), Described(ulong(0x29), [])
+        begins = uint(2**32 - 5)
+        broken.write(
+            frame(ATTACH, name, uint(int(handle)), False, None, None, *ends, None, None, begins, channel=channel)
+        )
+        broken.until(lambda: broken.got(FLOW))
+        consuming.result(PATIENCE)
+        assert [fields[5:7] for fields in broken.got(FLOW)] == [[begins, 3]]
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)
