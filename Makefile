@@ -19,7 +19,7 @@ STORES := $(patsubst %,build/%/.fetched,hdfs s3a)
 AZURITE := build/azurite/.fetched
 PACKAGES := $(patsubst %,build/%/.fetched,xml-conformance rhea report-page pyright)
 
-.PHONY: help setup lock java node browser brokers stores packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-replay test-broker-wires test-broker-calls test-broker-systems test-spark test-peers test-oldest-zeep check lint docs pictures demo bench journey clean
+.PHONY: help setup lock java node browser brokers stores rabbitmq packages soak kills fuzz sanitize test test-protocol test-wires test-inside test-replay test-broker-wires test-broker-calls test-broker-systems test-spark test-peers test-oldest-zeep check lint docs pictures demo bench journey clean
 .DELETE_ON_ERROR:
 
 help:
@@ -41,6 +41,7 @@ help:
 	@echo 'make java     check for a JDK and Maven; as root install them'
 	@echo 'make brokers  fetch ActiveMQ Classic, Artemis, Qpid, the agent that reads their counters, the JMS tests of Joram, CXF, and an S3 server'
 	@echo 'make stores   fetch what make soak replays logs from: HDFS, Azurite, and the S3 client of Hadoop'
+	@echo 'make rabbitmq fetch RabbitMQ 4 in a Debian of its own, for make soak; as root on Debian'
 	@echo 'make packages fetch the W3C XML conformance data, rhea (another AMQP client), axe-core, and pyright'
 	@echo 'make browser  check for Chromium, which opens the report of a replay; as root install it'
 	@echo 'make clean    remove all generated files'
@@ -68,6 +69,12 @@ java:
 brokers: $(BROKERS)
 
 stores: $(STORES) $(AZURITE)
+
+rabbitmq: build/rabbitmq/.fetched
+
+build/rabbitmq/.fetched: scripts/need-rabbitmq.sh
+	scripts/need-rabbitmq.sh $(@D)
+	touch $@
 
 # `java` is an order-only prerequisite: it is checked first, but the check does not make the jars out of date.
 $(BROKERS) $(STORES): build/%/.fetched: tests/peers/%/pom.xml | java
@@ -149,7 +156,7 @@ test-oldest-zeep: $(ZEEP)/.fetched
 	  -m 'not soak and not ($(OUTSIDE))' tests/zeep tests/service/test_signatures.py
 
 # The same as in `make test`, but under load; about three hours. SOAK='--small' runs each step with minimal load.
-soak: setup java brokers stores
+soak: setup java brokers stores rabbitmq
 	$(BIN)/python tests/support/soak.py $(SOAK)
 
 # Each workload and seed takes about five minutes. KILLS='--results FILE' resumes an interrupted run.

@@ -36,7 +36,7 @@ EXTRAS: Final[Mapping[str, str]] = {"brokers.amqp": "amqp", "brokers.stomp": "st
 """The extra of `soapjms` that an adapter needs, if it needs one."""
 
 
-DialectName: TypeAlias = Literal["activemq", "artemis", "qpid", "plain"]
+DialectName: TypeAlias = Literal["activemq", "artemis", "qpid", "rabbitmq", "plain"]
 """The dialects of all adapters; each refuses those of others."""
 
 
@@ -63,6 +63,7 @@ class ConnectArguments(TypedDict, total=False):
     max_total_octets: int
     mechanism: Any
     message_ids: bool | None
+    virtual_host: str | None
     options: Any
     path: str | None
     reconnect: Any

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from ports import nobody
 from qpid_kit import Qpid, start_qpid
+from rabbitmq_kit import start_rabbitmq
 from real_brokers import RealBroker, start_activemq, start_artemis
 
 from brokers.amqp.listener import Listener
@@ -82,6 +83,13 @@ def qpid() -> Iterator[Qpid]:
     """Run one Qpid Broker-J for the whole session, likewise."""
     with start_qpid() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[str]:
+    """Run one RabbitMQ for the whole session, likewise, and give its URL."""
+    with start_rabbitmq() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,7 @@ class Login:
         raise TypeError("a login cannot be pickled: it may hold a password")
 
     @property
-    def virtual_host(self) -> str:
+    def host_name(self) -> str:
         """The host name that is sent to the broker and that its certificate must have."""
         return self.host
 
@@ -64,12 +64,12 @@ class Login:
         Raises:
             OSError: a certificate or key cannot be read.
         """
-        return (lambda plain: plain) if self.tls is None else self.tls.prepare(self.virtual_host)
+        return (lambda plain: plain) if self.tls is None else self.tls.prepare(self.host_name)
 
     def explain(self, error: OSError) -> ConnectionFailedError:
         """Return the error that explains why the broker could not be reached, with advice."""
         if self.tls is not None and isinstance(error, ssl.SSLError | TlsFileError):
-            return self.tls.explain(error, f"{self}", self.virtual_host)
+            return self.tls.explain(error, f"{self}", self.host_name)
         is_odd = self.tls is not None and isinstance(error, ConnectionResetError | BrokenPipeError)
         return no_connection(self, error, "; is it a port for TLS?" * is_odd)
 

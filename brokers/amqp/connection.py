@@ -22,12 +22,12 @@ from brokers.amqp.consumer import AmqpConsumer, AmqpConsumerContext, AmqpDeliver
 from brokers.amqp.dialect import AmqpDialect, capabilities_of
 from brokers.amqp.endpoints import AmqpEndpoints
 from brokers.amqp.message_writer import to_stamped_message
-from brokers.amqp.outcomes import RedirectedError
+from brokers.amqp.outcomes import RedirectedError, ReleasedError
 from brokers.amqp.receive import Inlet
 from brokers.amqp.redirects import Branches, Way
 from brokers.amqp.send import Outbox, OutgoingMessage
 from brokers.amqp.session import AmqpSession
-from brokers.amqp.temporary import TemporaryNode, topic_as_queue
+from brokers.amqp.temporary import topic_as_queue
 from brokers.amqp.transaction import AmqpTransaction
 from brokers.amqp.url import AmqpLogin, TemporaryQueues
 from brokers.connection import (
@@ -42,7 +42,14 @@ from brokers.connection import (
     Transaction,
     report,
 )
-from brokers.errors import BrokerError, ConnectionLostError, NotSentError, SendFailedError
+from brokers.errors import (
+    BrokerError,
+    ConnectionLostError,
+    DestinationGoneError,
+    NotSentError,
+    SendFailedError,
+    UnsupportedError,
+)
 from brokers.message import Destination, DestinationKind, Message
 from brokers.threads.futures import Completion
 
@@ -136,7 +143,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         session = self._usable()
         message_id, timestamp = self._stamp(message, session.dialect)
         octets = to_stamped_message(message, message_id, timestamp, session.dialect)
-        posting = OutgoingMessage(octets, partial(self._settle, session.login, message, message_id, future))
+        posting = OutgoingMessage(octets, partial(self._settle, session, message, message_id, future))
         assert message.destination is not None
         with session.held():
             outbox = session.outboxes.to(message.destination)
@@ -172,14 +179,16 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
     def _settle(
         self,
-        login: AmqpLogin,
+        session: AmqpSession,
         message: Message,
         message_id: str | None,
         future: Completion[SendResult],
         error: BrokerError | None,
     ) -> None:
         """Complete a send; a redirected message is first sent to its new place."""
-        way = None if error is None else self._branches.way_on(login, message, error)
+        if session.dialect.has_management and isinstance(error, ReleasedError):
+            error = _unrouted(message)
+        way = None if error is None else self._branches.way_on(session.login, message, error)
         if way is not None:
             with suppress(RuntimeError):  # the connection was closed meanwhile
                 self._crew.submit(lambda: future.settle(*self._sent_by(way)))
@@ -201,8 +210,15 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             self._branches.note_asked(message, by)
 
     def begin(self) -> Transaction:
-        """Begin a transaction; the broker learns of it only at the commit."""
-        return AmqpTransaction(self, self._usable())
+        """Begin a transaction; the broker learns of it only at the commit.
+
+        Raises:
+            UnsupportedError: the broker has no transactions.
+        """
+        session = self._usable()
+        if not session.dialect.transactions:
+            raise UnsupportedError(f"{session.product} has no transactions (capability `transactions`)")
+        return AmqpTransaction(self, session)
 
     def _make_consumer(self, options: SubscribeOptions, on_delivery: OnDelivery) -> AmqpConsumer:
         return AmqpConsumer(options, on_delivery, owner=self, shared=self._shared)
@@ -210,7 +226,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
     def _make_temporary(self, link: AmqpSession, kind: DestinationKind, *, fresh: bool, ends: bool) -> Destination:
         if kind is DestinationKind.TEMPORARY_QUEUE and link.login.temporary_queues is TemporaryQueues.TOPICS:
             return topic_as_queue(link, link.dialect)
-        node = TemporaryNode(link, kind, link.dialect)
+        node = link.new_temporary(kind)
         made = node.make(self._timeout)
         link.temporaries[made.address or ""] = node
         return made
@@ -280,6 +296,14 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
 def _until(timeout: float | None) -> float:
     return inf if timeout is None else time.monotonic() + timeout
+
+
+def _unrouted(message: Message) -> BrokerError | None:
+    """Return the error for a message that no queue takes; a topic without subscribers takes all."""
+    destination = message.destination
+    if destination is not None and destination.kind is DestinationKind.TOPIC:
+        return None
+    return DestinationGoneError(f"there is no {destination}: the broker gave the message back")
 
 
 def _withdrawn(session: AmqpSession, outbox: Outbox, posting: OutgoingMessage) -> bool:

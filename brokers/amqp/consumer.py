@@ -231,6 +231,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
                     return False  # the next message would wait here, though other consumers may be free
             inlet = self._inlet = Inlet(session, generation, self.options, session.dialect, self._shared.max_message)
             self._attached = monotonic()
+        inlet.options = session.consumable(self.options, self._shared.timeout)
         if self.options.quick:
             session.lead(self._shared.crew)
         try:

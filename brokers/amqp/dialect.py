@@ -37,6 +37,11 @@ class AmqpDialect:
         counts_down: the time to live of a message that arrives is what is left of it; otherwise what it was at first.
         shown: prefix of the annotations with the origin of a copy; None if the broker sets none. They become properties
             with `JMS_AMQP_MA_` before their names, like the broker's own names for consumers over STOMP.
+        encodes_names: names are percent-encoded in addresses.
+        has_management: queues are made and bound by requests to the broker's management node: it has no dynamic nodes,
+            and delivers from queues only. It releases a message for which there is no queue, and says of a message only
+            by `first-acquirer` that it was delivered before, unless its queue counts deliveries.
+        transactions, selectors, durable_topics: whether the broker has them.
     """
 
     name: str
@@ -49,10 +54,15 @@ class AmqpDialect:
     counts_down: bool = False
     shown: str | None = None
     id_property: str | None = None
+    encodes_names: bool = False
+    has_management: bool = False
+    transactions: bool = True
+    selectors: bool = True
+    durable_topics: bool = True
 
 
 PLAIN: Final = AmqpDialect(name="plain")
-"""Addresses are names, as in the JMS mapping: for RabbitMQ and all unknown brokers."""
+"""Addresses are names, as in the JMS mapping: for all unknown brokers."""
 
 ACTIVEMQ_CLASSIC: Final = AmqpDialect(
     name="activemq",
@@ -81,6 +91,21 @@ ARTEMIS: Final = AmqpDialect(
 QPID: Final = AmqpDialect(name="qpid", returns_rejected=True, counts_down=True)
 """Qpid Broker-J: addresses are names. A topic is an exchange, or `EXCHANGE/KEY`, such as `amq.topic/news`."""
 
+RABBITMQ: Final = AmqpDialect(
+    name="rabbitmq",
+    prefixes={
+        DestinationKind.TEMPORARY_QUEUE: "/queues/temporary-queue.",
+        DestinationKind.QUEUE: "/queues/",
+        DestinationKind.TOPIC: "/exchanges/amq.topic/",
+    },
+    encodes_names=True,
+    has_management=True,
+    transactions=False,
+    selectors=False,
+    durable_topics=False,
+)
+"""RabbitMQ 4, by its addresses of the second version. A topic is a routing key of the exchange `amq.topic`."""
+
 EMBEDDED: Final = AmqpDialect(
     name="embedded",
     prefixes={
@@ -98,12 +123,15 @@ DIALECTS: Final[Mapping[str, AmqpDialect]] = {
     "ActiveMQ": ACTIVEMQ_CLASSIC,
     "apache-activemq-artemis": ARTEMIS,
     "Apache Qpid Broker-J Core": QPID,
+    "RabbitMQ": RABBITMQ,
     PRODUCT: EMBEDDED,
 }
 """Dialects by the `product` in the properties of the broker's `open`."""
 
-AmqpDialectName: TypeAlias = Literal["activemq", "artemis", "qpid", "plain"]
-NAMED: Final[Mapping[str, AmqpDialect]] = {each.name: each for each in (ACTIVEMQ_CLASSIC, ARTEMIS, QPID, PLAIN)}
+AmqpDialectName: TypeAlias = Literal["activemq", "artemis", "qpid", "rabbitmq", "plain"]
+NAMED: Final[Mapping[str, AmqpDialect]] = {
+    each.name: each for each in (ACTIVEMQ_CLASSIC, ARTEMIS, QPID, RABBITMQ, PLAIN)
+}
 """Dialects by the name that a program gives, for brokers that do not identify themselves."""
 
 CAPABILITIES: Final[Mapping[DestinationKind, str]] = {
@@ -127,23 +155,23 @@ def dialect_of(product: str | None) -> AmqpDialect:
 
 
 def capabilities_of(dialect: AmqpDialect, broker: str, *, has_client_id: bool, message_ids: bool) -> Capabilities:
-    """Return the capabilities over AMQP: nearly all of JMS."""
+    """Return the capabilities over AMQP: nearly all of JMS, but for what the broker lacks."""
     return Capabilities(
         broker=broker,
         dialect=dialect.name,
         typed_properties=True,
         message_types=True,
-        transactions=True,
+        transactions=dialect.transactions,
         stable_message_id=True,
         tells_message_id=message_ids,
         delivery_count=True,
         tells_redelivery=True,
-        accepts_in_transactions=True,
+        accepts_in_transactions=dialect.transactions,
         tells_gone=dialect.tells_gone,
         release=True,
         cumulative_accept=False,
-        selectors=True,
-        durable_topics=has_client_id,
+        selectors=dialect.selectors,
+        durable_topics=dialect.durable_topics and has_client_id,
         tells_time=False,
     )
 
@@ -156,14 +184,40 @@ def spell(destination: Destination, dialect: AmqpDialect) -> str:
     """
     address = destination.address
     if address is None:
-        if not destination.name:
+        name = destination.name
+        if not name:
             raise UsageError(f"a destination must have a name or an address, got {destination.kind} without either")
-        address = dialect.prefixes.get(destination.kind, "") + destination.name
+        if "\0" in name:  # which could be encoded
+            raise UsageError(
+                f"the name of an AMQP destination must not hold NUL, got {name[:MAX_ADDRESS_CHARACTERS]!r}"
+            )
+        address = dialect.prefixes.get(destination.kind, "") + (encoded(name) if dialect.encodes_names else name)
     if "\0" in address:
         raise UsageError(f"an AMQP address must not hold NUL, got {address[:MAX_ADDRESS_CHARACTERS]!r}")
     if len(address) > MAX_ADDRESS_CHARACTERS:
         raise UsageError(f"an AMQP address must have at most {MAX_ADDRESS_CHARACTERS} characters, got {len(address)}")
     return address
+
+
+def encoded(name: str) -> str:
+    """Return a name as a segment of an address.
+
+    Raises:
+        UsageError: UTF-8 cannot encode it.
+    """
+    from urllib.parse import quote  # slow to import, and rarely needed
+
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"UTF-8 cannot encode the name of the destination {name!r}: {error.reason}") from None
+
+
+def decoded(segment: str) -> str:
+    """Return the name that a segment of an address stands for."""
+    from urllib.parse import unquote  # see above
+
+    return unquote(segment)
 
 
 def node_kind(destination: Destination, dialect: AmqpDialect) -> DestinationKind:
@@ -188,7 +242,8 @@ def _known(address: str, kind: DestinationKind | None, dialect: AmqpDialect) -> 
     """Parse an address; cached, because messages use few addresses."""
     for known, prefix in dialect.prefixes.items():
         if address.startswith(prefix):
-            return Destination(known, address[len(prefix) :])
+            name = address[len(prefix) :]
+            return Destination(known, decoded(name) if dialect.encodes_names else name)
     for beginning, known in dialect.temporary_names.items():
         if address.startswith(beginning):
             return Destination(known, address)

@@ -55,6 +55,7 @@ def redirected(login: AmqpLogin, info: Any) -> AmqpLogin | None:
         login,
         host=str(host or name),
         hostname=None if name is None else str(name),
+        virtual_host=None,
         port=int(port) if isinstance(port, int) and 0 < port < 1 << 16 else login.port,
         path=path if isinstance(path, str) else login.path,
         hops=login.hops + 1,

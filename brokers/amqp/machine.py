@@ -246,7 +246,7 @@ def client_machine(login: ClientLogin) -> AmqpMachine:
     connection, transport = Connection(), Transport()
     transport.idle_timeout = login.idle
     connection.container = login.container
-    connection.hostname = login.virtual_host
+    connection.hostname = login.virtual_host or login.host_name
     if login.relay:
         connection.desired_capabilities = [symbol(RELAY)]
     sasl = None if login.mechanism is Mechanism.NONE else SaslClient(login)

@@ -267,7 +267,7 @@ FIELDS_OF_HEADS: Final[Mapping[str, Callable[[MessageHeads], Any]]] = {
     "expiration": _read_expiration,
     "timestamp": lambda heads: _number(heads.stated[9], LONGS),
     "type": lambda heads: _text(heads.stated[3]),
-    "redelivered": lambda heads: heads.failures > 0,
+    "redelivered": lambda heads: heads.failures > 0 or (heads.dialect.has_management and heads.header[3] is False),
 }
 """How each field of a message is read from the sections before the body."""
 

@@ -90,6 +90,10 @@ class RedirectedError(SendFailedError):
         self.info = info
 
 
+class ReleasedError(SendFailedError):
+    """The broker gave a message back, to be sent again or elsewhere. Spec: AMQP 1.0 part 3, 3.4.4."""
+
+
 class StolenError(BrokerError):
     """Another link of the same name, at any connection, replaced a link. Spec: AMQP 1.0 part 2, 2.6.1."""
 
@@ -190,7 +194,7 @@ def failure_of(outcome: AmqpOutcome, transaction: bytes | None = None) -> SendFa
         case Delivery.REJECTED:
             return refusal(outcome.condition)
         case Delivery.RELEASED:
-            return SendFailedError("the broker gave the message back: released")
+            return ReleasedError("the broker gave the message back: released")
         case Delivery.MODIFIED:
             flags = ("delivery failed", outcome.failed), ("not deliverable here", outcome.undeliverable)
             said = ", ".join(word for word, is_so in flags if is_so)

@@ -64,7 +64,7 @@ class Branches:
         address = info.get("address") if isinstance(info, dict) else None
         if there is None or not isinstance(address, str) or there.hops > MAX_DETOURS:
             return None
-        key = f"{there} {there.virtual_host} {there.path}"
+        key = f"{there} {there.host_name} {there.path}"
         with self._connecting:
             found = self._find(key)
             if found is None and self._has_room:

@@ -179,7 +179,7 @@ class SaslClient:
             case Performative.MECHANISMS if not self._has_begun:
                 self._has_begun = True
                 self._require_mechanism(mechanisms(first))
-                return pack(Performative.INIT, symbol(self._mechanism), self._secret(), self._login.virtual_host)
+                return pack(Performative.INIT, symbol(self._mechanism), self._secret(), self._login.host_name)
             case Performative.OUTCOME:
                 if first != 0:
                     reason = OUTCOMES.get(first, "an unknown reason") if isinstance(first, int) else "unknown"

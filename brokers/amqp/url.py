@@ -94,6 +94,7 @@ class AmqpLogin(Login):
     Attributes:
         scheme: scheme of the URL.
         hostname: host name that is sent to the broker, if it is not `host`: after a redirect.
+        virtual_host: name that AMQP's `open` gives as the host, if it is another one.
         path: the request target over WebSocket.
         binding: edition of the WebSocket binding; None for TCP.
         token: the sub-protocol to request.
@@ -111,6 +112,7 @@ class AmqpLogin(Login):
 
     scheme: str
     hostname: str | None = None
+    virtual_host: str | None = None
     path: str = "/"
     binding: WebSocketBinding | None = None
     token: SubprotocolToken = SubprotocolToken.CS01
@@ -129,8 +131,9 @@ class AmqpLogin(Login):
         return f"{self.scheme}://{bracketed(self.host)}:{self.port}"
 
     @property
-    def virtual_host(self) -> str:
-        """The host name that is sent to the broker: by AMQP's `open`, by SASL, by TLS and by HTTP alike."""
+    def host_name(self) -> str:
+        """The host name that is sent to the broker: by SASL, by TLS, by HTTP, and by AMQP's `open` too, unless there is
+        a `virtual_host`."""
         return self.hostname or self.host
 
     def may_go_to(self, host: str) -> bool:
@@ -142,7 +145,17 @@ FORM: Final = UrlForm(
     title="an amqp URL",
     schemes=("amqp", "amqps", "amqp+ws", "amqp+wss"),
     with_path=frozenset({"amqp+ws", "amqp+wss"}),
-    options=("passwordFile", "clientId", "dialect", "idle", "mechanism", "binding", "maxMessage", "temporaryQueues"),
+    options=(
+        "passwordFile",
+        "clientId",
+        "dialect",
+        "idle",
+        "mechanism",
+        "binding",
+        "maxMessage",
+        "temporaryQueues",
+        "virtualHost",
+    ),
     list_options=tuple(OPTIONS),
 )
 
@@ -162,6 +175,7 @@ class AmqpKeywords(TypedDict, total=False):
     anonymous_relay: bool
     max_message: int | None
     temporary_queues: TemporaryQueues | TemporaryQueuesName | None
+    virtual_host: str | None
     binding: WebSocketBinding | WebSocketBindingName | None
     path: str | None
     redirect_hosts: Collection[str] | None
@@ -178,7 +192,7 @@ class AmqpOptions:
             SOAPJMS_PASSWORD_FILE.
         mechanism: SASL mechanism; by default PLAIN with a user, otherwise ANONYMOUS. EXTERNAL uses the TLS certificate.
         tls: TLS settings.
-        dialect: `activemq`, `artemis`, `qpid` or `plain`, for a broker that does not identify itself.
+        dialect: `activemq`, `artemis`, `qpid`, `rabbitmq` or `plain`, for a broker that does not identify itself.
         client_id: owner of the durable subscriptions; only one connection at a time may have it.
         message_ids: whether to choose the JMSMessageID of sent messages; by default True except with ActiveMQ Classic,
             where consumers over STOMP could not accept such messages.
@@ -187,6 +201,8 @@ class AmqpOptions:
             rejected unread.
         temporary_queues: `dynamic` (the default): the broker creates and names them; or `topics`, on Artemis: they are
             topics there, as over STOMP, so that Java clients over OpenWire can answer to them.
+        virtual_host: which of its parts a broker is to show, as it names them: at RabbitMQ `vhost:NAME`. By default the
+            host of the URL.
         binding: edition of the WebSocket binding: `csprd01`, `cs01` or `lenient`.
         path: the request target over WebSocket if it has a query; otherwise put it in the URL.
         redirect_hosts: hosts that redirects may lead to, which get user and password; empty to follow no redirect,
@@ -203,6 +219,7 @@ class AmqpOptions:
     anonymous_relay: bool = True
     max_message: int | None = None
     temporary_queues: TemporaryQueues | TemporaryQueuesName | None = None
+    virtual_host: str | None = None
     binding: WebSocketBinding | WebSocketBindingName | None = None
     path: str | None = None
     redirect_hosts: Collection[str] | None = None
@@ -224,6 +241,7 @@ def login_of(url: str, environment: Mapping[str, str], given: AmqpOptions) -> Am
         scheme=parts.scheme.lower(),
         host=_plain("host", parts.hostname or "", "write other letters of a name as Punycode, xn--…"),
         port=port_of(parts, FORM),
+        virtual_host=_virtual_host_of(given.virtual_host or options.get("virtualHost")),
         path=_path_of(parts, given.path),
         binding=binding,
         token=TOKENS[binding or WebSocketBinding.LENIENT],
@@ -246,6 +264,12 @@ def _plain(what: str, text: str, advice: str) -> str:
     if not is_plain(text):
         raise UsageError(f"the {what} must be visible ASCII, as HTTP requires, got {text!r}; {advice}")
     return text
+
+
+def _virtual_host_of(name: str | None) -> str | None:
+    if name is not None and not is_plain(name):
+        raise UsageError(f"virtualHost must be visible ASCII, such as vhost:bank, got {name!r}")
+    return name
 
 
 def _path_of(parts: SplitResult, given: str | None) -> str:

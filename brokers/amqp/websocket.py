@@ -54,7 +54,7 @@ class WebSocketClient(WebSocketStream):
         path, _, query = login.path.partition("?")
         self._socket = self._client = AnyTokenProtocol(
             # The default port of the scheme is left out of the header, as HTTP requires.
-            WebSocketURI(login.tls is not None, login.virtual_host, login.port, path, query),
+            WebSocketURI(login.tls is not None, login.host_name, login.port, path, query),
             subprotocols=[Subprotocol(login.token)],
             max_size=login.max_message + MAX_MESSAGE_OCTETS,  # Qpid puts all frames of a message into one
             logger=SILENT,
@@ -108,7 +108,7 @@ class WebSocketClient(WebSocketStream):
 
     def _moved(self, location: str) -> AmqpLogin:
         """Return the login for the target of an HTTP redirect, never out of TLS. Spec: 2.1 (WS-08)."""
-        host = bracketed(self._login.virtual_host)
+        host = bracketed(self._login.host_name)
         base = f"{'wss' if self._login.tls else 'ws'}://{host}:{self._login.port}{self._login.path}"
         try:
             parts = urlsplit(urljoin(base, location))

@@ -150,6 +150,7 @@ ADVICE: Final = "; --jolokia URL asks the broker's console instead"
 UNTOLD: Final = {
     "embedded": "soapjms broker does not tell its clients",
     "smqp": "SMQP has no command for it",
+    "rabbitmq": "RabbitMQ tells it only over HTTP, by its management plugin",
     "qpid": "Qpid Broker-J tells it only over HTTP, in its own console",
 }
 """Why other brokers do not tell, by their dialect."""

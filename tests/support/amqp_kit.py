@@ -83,6 +83,7 @@ class Peer:
 
     Attributes:
         offers: capabilities of its `open`.
+        product: its name in its `open`.
         on_transfer: what becomes of a message: called with the delivery and its octets.
         refuses: addresses of links that it refuses, and with which condition.
         credit: what a sending link gets.
@@ -95,6 +96,7 @@ class Peer:
     """
 
     offers: tuple[str, ...] = (RELAY,)
+    product: str | None = None
     on_transfer: Callable[[Any, bytes], None] = lambda delivery, octets: settle(delivery, Delivery.ACCEPTED)
     refuses: dict[str | None, Condition] = field(default_factory=dict)
     credit: int = 100
@@ -106,6 +108,7 @@ class Peer:
     max_message: int = 0
     desired: list[list[str]] = field(default_factory=list)
     containers: list[str] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
     attached: list[Attached] = field(default_factory=list)
     links: dict[str, Any] = field(default_factory=dict)
     arrived: SimpleQueue[str] = field(default_factory=SimpleQueue)
@@ -211,8 +214,11 @@ class Peer:
         if event.type is Event.CONNECTION_REMOTE_OPEN:
             self.desired.append([str(each) for each in connection.remote_desired_capabilities or ()])
             self.containers.append(str(connection.remote_container))
+            self.hosts.append(str(connection.remote_hostname))
             connection.offered_capabilities = [symbol(each) for each in self.offers] or None
             connection.container = "peer"
+            if self.product is not None:
+                connection.properties = {symbol("product"): self.product}
             connection.open()
             if self.closes_with is not None:
                 connection.condition = self.closes_with

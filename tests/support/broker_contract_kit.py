@@ -76,9 +76,16 @@ class Inbox:
         return [self.next().message.body for _ in range(count)]
 
 
+def make_queue(name: str) -> None:
+    """Do nothing: most brokers make a queue when it is used. A test replaces this for one that does not."""
+
+
 def fresh(what: str = "queue") -> str:
-    """Make a name that no other test uses."""
-    return f"contract.{what}.{uuid4().hex}"
+    """Make a name that no other test uses, and a queue of that name if the broker needs that."""
+    name = f"contract.{what}.{uuid4().hex}"
+    if what != "topic":
+        make_queue(name)
+    return name
 
 
 def text(destination: Destination, body: str, reply_to: Destination | None = None) -> Message:

@@ -156,7 +156,7 @@ def test_public_names_are_offered(server: LanguageServer) -> None:
     ("program", "wanted"),
     [
         ("import soapjms\nsoapjms.connect('amqp://h', ", {"timeout=", "heartbeat=", "reconnect=", "tls=", "dialect="}),
-        ("import soapjms\nsoapjms.connect('amqp://h', dialect='", {"activemq", "artemis", "qpid", "plain"}),
+        ("import soapjms\nsoapjms.connect('amqp://h', dialect='", {"activemq", "artemis", "qpid", "rabbitmq", "plain"}),
         (f"{CONNECTION}soapjms.Client(connection, 'jms:queue:a', ", {"timeout=", "profile=", "message_type="}),
         (f"{CLIENT}client.", {"call", "submit", "send", "close", "ping"}),
         (f"{CLIENT}client.call(b'', ", {"timeout=", "expires=", "soap_action=", "attachments="}),

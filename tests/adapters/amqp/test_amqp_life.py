@@ -246,6 +246,7 @@ def test_addresses_that_cannot_be_sent() -> None:
         ({"mechanism": 5}, "mechanism must be one of auto, ANONYMOUS, PLAIN, EXTERNAL, none, got 5"),
         ({"anonymous_relay": "no"}, "anonymous_relay must be True or False, got 'no'"),
         ({"message_ids": "no"}, "message_ids must be True or False, got 'no'"),
+        ({"virtual_host": "vhost:bänk"}, "virtualHost must be visible ASCII, such as vhost:bank, got 'vhost:bänk'"),
         ({"path": "/ws"}, r"a URL with path= must begin with amqp\+ws:// or amqp\+wss://, got amqp://"),
     ],
 )
@@ -253,6 +254,15 @@ def test_options_that_cannot_be(wrong: dict[str, Any], why: str) -> None:
     """They are refused before anything is tried, and not ignored."""
     with pytest.raises(UsageError, match=why):
         brokers.connect("amqp://127.0.0.1:1", **wrong)
+
+
+def test_virtual_host() -> None:
+    """AMQP's `open` names it in place of the host; the keyword overrides the URL."""
+    with Peer() as peer:
+        for url, given in ((peer.url, {}), (f"{peer.url}?virtualHost=vhost:bank", {"virtual_host": "vhost:shop"})):
+            brokers.connect(url, timeout=PATIENCE, **given).close()
+        brokers.connect(f"{peer.url}?virtualHost=vhost:bank", timeout=PATIENCE).close()
+        assert peer.hosts == ["127.0.0.1", "vhost:shop", "vhost:bank"]
 
 
 def test_a_path_without_its_beginning() -> None:

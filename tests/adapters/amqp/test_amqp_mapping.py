@@ -32,7 +32,16 @@ from brokers import (
     typed,
 )
 from brokers.amqp import message_writer as writer
-from brokers.amqp.dialect import ACTIVEMQ_CLASSIC, ARTEMIS, PLAIN, AmqpDialect, dialect_of, read_address, spell
+from brokers.amqp.dialect import (
+    ACTIVEMQ_CLASSIC,
+    ARTEMIS,
+    PLAIN,
+    RABBITMQ,
+    AmqpDialect,
+    dialect_of,
+    read_address,
+    spell,
+)
 from brokers.amqp.message_reader import from_amqp_message
 from brokers.amqp.message_writer import to_amqp_message
 from brokers.amqp.sections import AmqpSection, encode
@@ -464,7 +473,34 @@ def test_broker_that_is_not_known() -> None:
     """It gets what the JMS mapping says."""
     assert dialect_of("ActiveMQ") is ACTIVEMQ_CLASSIC
     assert dialect_of("apache-activemq-artemis") is ARTEMIS
-    assert dialect_of("RabbitMQ") is dialect_of(None) is PLAIN
+    assert dialect_of("SwiftMQ") is dialect_of(None) is PLAIN
+
+
+@pytest.mark.parametrize(
+    ("destination", "address"),
+    [
+        (queue("a.b"), "/queues/a.b"),
+        (queue("a/b ü%2F"), "/queues/a%2Fb%20%C3%BC%252F"),
+        (topic("news.sport"), "/exchanges/amq.topic/news.sport"),
+        (topic("a/#"), "/exchanges/amq.topic/a%2F%23"),
+        (Destination(DestinationKind.TEMPORARY_QUEUE, "x"), "/queues/temporary-queue.x"),
+        (queue("temporary-queue"), "/queues/temporary-queue"),
+    ],
+)
+def test_addresses_of_rabbitmq(destination: Destination, address: str) -> None:
+    """Names are encoded as in a path, and read back."""
+    assert spell(destination, RABBITMQ) == address
+    assert read_address(address, None, RABBITMQ) == destination
+
+
+def test_an_address_that_rabbitmq_does_not_write() -> None:
+    """It is a name, and what is no encoding stays; a name that UTF-8 cannot encode is refused."""
+    assert read_address("a%2Fb", None, RABBITMQ) == queue("a%2Fb")
+    assert read_address("/queues/%zz", None, RABBITMQ) == queue("%zz")
+    with pytest.raises(UsageError, match="UTF-8 cannot encode"):
+        spell(queue("\ud800"), RABBITMQ)
+    with pytest.raises(UsageError, match="must not hold NUL"):
+        spell(queue("a\0"), RABBITMQ)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,231 @@
+"""brokers.amqp, management: queues that are made by requests, at a broker that makes none otherwise, as RabbitMQ 4.
+
+The peer here answers as RabbitMQ 4.0.5 was seen to do. `make soak` runs the whole contract with RabbitMQ itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import proton
+import pytest
+from amqp_kit import PATIENCE, Peer, settle, text, wait_until
+from proton import Condition, Delivery, Receiver, Sender
+
+import brokers
+from brokers import (
+    BrokerError,
+    Connection,
+    ConnectionLostError,
+    DestinationGoneError,
+    DestinationKind,
+    NoAnswerError,
+    UnsupportedError,
+    queue,
+    topic,
+)
+from brokers.amqp.sections import AmqpSection, encode
+
+OWN = {"durable": False, "exclusive": True, "auto_delete": False, "arguments": {}}
+
+
+@dataclass
+class Managed(Peer):
+    """A broker that makes queues on request.
+
+    Attributes:
+        asked: the requests: verb, path, body.
+        answers: status and body of an answer by verb; a verb that is not there is not answered.
+        released: addresses that messages are given back from.
+    """
+
+    product: str | None = "RabbitMQ"
+    asked: list[tuple[str, str, Any]] = field(default_factory=list)
+    answers: dict[str, tuple[str, Any]] = field(
+        default_factory=lambda: {"PUT": ("201", {"name": "x"}), "POST": ("204", None), "DELETE": ("200", None)}
+    )
+    released: set[str] = field(default_factory=set)
+    back: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.on_transfer = self._serve_message
+
+    def _attach(self, link: Any) -> None:
+        if isinstance(link, Sender):
+            self.back[link.name] = link
+        super()._attach(link)
+
+    def _serve_message(self, delivery: Any, octets: bytes) -> None:
+        message = proton.Message()
+        message.decode(octets)
+        if delivery.link.target.address != "/management":
+            settle(delivery, Delivery.RELEASED if message.address in self.released else Delivery.ACCEPTED)
+            return
+        assert delivery.settled
+        assert message.reply_to == "$me"
+        self.asked.append((str(message.subject), str(message.address), message.body))
+        if message.subject in self.answers:
+            self.answer(delivery.link, message)
+
+    def answer(self, link: Receiver, message: proton.Message) -> None:
+        """Answer a request by the other link of its pair."""
+        back = self.back[link.name]
+        assert back.credit >= 1
+        status, body = self.answers[str(message.subject)]
+        answer = proton.Message(
+            subject=status, correlation_id=message.id, body=body, properties={"http:response": "1.1"}
+        )
+        sent = back.delivery(f"{message.id}")
+        back.send(answer.encode())
+        back.advance()
+        sent.settle()
+
+
+@pytest.fixture
+def broker() -> Iterator[Managed]:
+    """Give the broker."""
+    with Managed() as peer:
+        yield peer
+
+
+@pytest.fixture
+def connection(broker: Managed) -> Iterator[Connection]:
+    """Connect to it."""
+    with brokers.connect(broker.url, timeout=PATIENCE) as opened:
+        yield opened
+
+
+def test_temporary_queue(broker: Managed, connection: Connection) -> None:
+    """It is a queue of this connection alone, with a name that nobody guesses; its end deletes it."""
+    first, second = connection.temporary(), connection.temporary()
+    assert first.kind is DestinationKind.TEMPORARY_QUEUE
+    assert [each[:2] for each in broker.asked] == [("PUT", str(first.address)), ("PUT", str(second.address))]
+    assert broker.asked[0][2] == OWN
+    assert str(first.address) == f"/queues/temporary-queue.{first.name}"
+    assert first.address != second.address
+    connection.consume(first, lambda delivery: None)
+    assert [each.address for each in broker.attached if not each.is_sender] == ["/management", first.address]
+    connection.end_temporary(first)
+    wait_until(lambda: len(broker.asked) == 3, "the queue is deleted")
+    assert broker.asked[2] == ("DELETE", first.address, None)
+
+
+def test_one_pair_of_links(broker: Managed, connection: Connection) -> None:
+    """Both links have one name, go to and from the management node, and serve all requests."""
+    for _ in range(3):
+        connection.temporary()
+    pair = [each for each in broker.attached if each.address == "/management"]
+    assert {each.name for each in pair} == {pair[0].name}
+    assert sorted(each.is_sender for each in pair) == [False, True]
+    assert broker.links[pair[0].name].remote_properties == {"paired": True}
+
+
+def test_topic(broker: Managed, connection: Connection) -> None:
+    """A subscriber has a queue of its own, which is bound to the topic and goes with the subscriber."""
+    connection.consume(topic("news.#"), lambda delivery: None)
+    (put, path, body), (post, where, binding) = broker.asked
+    assert (put, body) == ("PUT", {**OWN, "auto_delete": True})
+    name = path.removeprefix("/queues/")
+    assert (post, where) == ("POST", "/bindings")
+    assert binding == {"source": "amq.topic", "binding_key": "news.#", "destination_queue": name, "arguments": {}}
+    assert broker.attached[-1].address == path
+
+
+def test_refused_request(broker: Managed, connection: Connection) -> None:
+    """The caller gets the status and the broker's words, and the next request is carried out."""
+    broker.answers["PUT"] = "403", "access refused for user 'guest'"
+    with pytest.raises(BrokerError, match="the broker refused: 403 access refused for user 'guest'"):
+        connection.temporary()
+    broker.answers["PUT"] = "201", {}
+    assert connection.temporary().name
+
+
+def test_no_answer() -> None:
+    """It is an error after the time of the connection, and an answer that comes later is for nobody."""
+    with Managed() as broker:
+        put = broker.answers.pop("PUT")
+        with brokers.connect(broker.url, timeout=1.0) as connection:
+            with pytest.raises(NoAnswerError, match=r"did not answer PUT /queues/temporary-queue\.\S+ within 1.0 s"):
+                connection.temporary()
+            broker.answers["PUT"] = put
+            assert connection.temporary().name
+
+
+END_OF_LINK: dict[str, Callable[[Any], Any]] = {"link": lambda link: link, "session": lambda link: link.session}
+
+
+@pytest.mark.parametrize("what", END_OF_LINK)
+def test_the_broker_ends_the_pair(broker: Managed, connection: Connection, what: str) -> None:
+    """Who waits gets the reason, the connection lives on, and the next request attaches another pair."""
+    put = broker.answers.pop("PUT")
+    held: SimpleQueue[Any] = SimpleQueue()
+
+    def serve(delivery: Any, octets: bytes) -> None:
+        held.put(delivery.link)
+        ended = END_OF_LINK[what](delivery.link)
+        ended.condition = Condition("amqp:internal-error", "function_clause")
+        ended.close()
+
+    before, broker.on_transfer = broker.on_transfer, serve
+    with pytest.raises(BrokerError, match=f"ended the {what} .*amqp:internal-error: function_clause"):
+        connection.temporary()
+    broker.on_transfer = before
+    broker.answers["PUT"] = put
+    made = connection.temporary()
+    connection.send(text(made)).result(PATIENCE)
+    assert len(broker.containers) == 1
+
+
+def test_lost_connection(broker: Managed) -> None:
+    """Who waits for an answer is told, and the next connection has management of its own."""
+    del broker.answers["PUT"]
+    with brokers.connect(broker.url, timeout=PATIENCE) as connection:
+        broker.on_transfer = lambda delivery, octets: broker.cut()
+        with pytest.raises(ConnectionLostError):
+            connection.temporary()
+        broker.on_transfer = broker._serve_message
+        broker.answers["PUT"] = "201", None
+        connection.wait_connected(PATIENCE)
+        assert connection.temporary().name
+
+
+def test_no_queue_takes_the_message(broker: Managed, connection: Connection) -> None:
+    """Such a broker releases it. To a queue it was sent in vain; a topic without subscribers takes all."""
+    broker.released |= {"/queues/gone", "/exchanges/amq.topic/news"}
+    with pytest.raises(DestinationGoneError, match="there is no queue:gone"):
+        connection.send(text(queue("gone"))).result(PATIENCE)
+    connection.send(text(topic("news"))).result(PATIENCE)
+
+
+def test_what_it_lacks(connection: Connection) -> None:
+    """Transactions, selectors and durable subscriptions are refused at once."""
+    for refused in (
+        connection.begin,
+        partial(connection.consume, queue("q"), print, selector="a = 1"),
+        partial(connection.consume, topic("t"), print, durable_name="me"),
+        partial(connection.temporary, DestinationKind.TEMPORARY_TOPIC),
+    ):
+        with pytest.raises(UnsupportedError):
+            refused()
+
+
+@pytest.mark.parametrize(("acquired", "is_marked"), [(True, False), (False, True)])
+def test_a_redelivery(broker: Managed, connection: Connection, acquired: bool, is_marked: bool) -> None:
+    """A queue that does not count deliveries says only that the message had another acquirer before."""
+    got: SimpleQueue[Any] = SimpleQueue()
+    connection.consume(queue("q"), got.put)
+    link = broker.back[broker.attached[-1].name]
+
+    def send() -> None:
+        link.delivery("1")
+        head = encode(AmqpSection.HEADER, [True, None, None, acquired])
+        link.send(head + encode(AmqpSection.PROPERTIES, [None, None, "/queues/q"]) + encode(AmqpSection.VALUE, "x"))
+        link.advance()
+
+    broker.do(send)
+    received = got.get(timeout=PATIENCE).message
+    assert (received.redelivered, received.destination) == (is_marked, queue("q"))
