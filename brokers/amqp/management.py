@@ -17,9 +17,10 @@ from typing import Any, Final
 
 from proton import Condition, Link, Receiver, Sender, Session, symbol
 
+from brokers.adapter.redelivery import carried_reason
 from brokers.amqp.dialect import AmqpDialect, spell
 from brokers.amqp.engine import AmqpEngine, AmqpLink
-from brokers.amqp.outcomes import text_of
+from brokers.amqp.outcomes import LIMIT, text_of
 from brokers.amqp.sections import AmqpSection, MalformedError, decode, encode
 from brokers.amqp.transfers import Transfer, credit_of, give_credit, read, send, settle
 from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, UnsupportedError
@@ -31,6 +32,9 @@ REPLY_TO: Final = "$me"
 
 NAME_OCTETS: Final = 24
 """Number of random octets in the name of a queue."""
+
+MAX_ANSWER_OCTETS: Final = 1 << 20
+"""Maximum size of an answer, in octets; a broker that sends more, or on the wrong link, has its connection ended."""
 
 OWN: Final = {"durable": False, "exclusive": True, "auto_delete": False, "arguments": {}}
 """A queue that only this connection consumes from, and that ends with it."""
@@ -118,11 +122,20 @@ class Management(AmqpLink):
         self._send_waiting()
 
     def delivered(self, transfer: Transfer) -> None:
-        """Hand on an answer."""
+        """Hand on an answer.
+
+        Raises:
+            ConnectionFailedError: the broker sends more than an answer has.
+        """
         arrived = read(transfer)
+        self._octets += b"" if arrived is None else arrived.octets
+        kept = 0 if self._session is None else self._session.incoming_bytes
+        if len(self._octets) + kept > MAX_ANSWER_OCTETS:
+            self._engine.break_off(
+                LIMIT, f"the broker sent more than {MAX_ANSWER_OCTETS} octets in answer to a request"
+            )
         if arrived is None:
             return
-        self._octets += arrived.octets
         if arrived.is_partial:
             return
         octets, self._octets = bytes(self._octets), bytearray()
@@ -134,7 +147,7 @@ class Management(AmqpLink):
             return
         status, asked = str(stated[3]), self._asked.pop(str(stated[5]), None)
         if asked is not None:
-            reason = f"{status} {found.get(AmqpSection.VALUE) or ''}".rstrip()
+            reason = carried_reason(f"{status} {found.get(AmqpSection.VALUE) or ''}".rstrip())
             asked.put(status if status.startswith("2") else BrokerError(f"the broker refused: {reason}"))
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:

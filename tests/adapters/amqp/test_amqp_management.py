@@ -193,6 +193,20 @@ def test_lost_connection(broker: Managed) -> None:
         assert connection.temporary().name
 
 
+def test_an_answer_without_end(broker: Managed, connection: Connection) -> None:
+    """It fills no memory: the connection ends, and says why."""
+
+    def serve(delivery: Any, octets: bytes) -> None:
+        link = broker.back[delivery.link.name]
+        link.delivery("1")
+        for _ in range(80):
+            link.send(b"\0" * (1 << 15))
+
+    broker.on_transfer = serve
+    with pytest.raises(ConnectionLostError, match="more than 1048576 octets in answer to a request"):
+        connection.temporary()
+
+
 def test_no_queue_takes_the_message(broker: Managed, connection: Connection) -> None:
     """Such a broker releases it. To a queue it was sent in vain; a topic without subscribers takes all."""
     broker.released |= {"/queues/gone", "/exchanges/amq.topic/news"}
