@@ -42,6 +42,7 @@ class AmqpDialect:
             and delivers from queues only. It releases a message for which there is no queue, and says of a message only
             by `first-acquirer` that it was delivered before, unless its queue counts deliveries.
         transactions, selectors, durable_topics: whether the broker has them.
+        oldest: the first major version of the broker that does so.
     """
 
     name: str
@@ -59,6 +60,7 @@ class AmqpDialect:
     transactions: bool = True
     selectors: bool = True
     durable_topics: bool = True
+    oldest: int = 0
 
 
 PLAIN: Final = AmqpDialect(name="plain")
@@ -103,6 +105,7 @@ RABBITMQ: Final = AmqpDialect(
     transactions=False,
     selectors=False,
     durable_topics=False,
+    oldest=4,
 )
 """RabbitMQ 4, by its addresses of the second version. A topic is a routing key of the exchange `amq.topic`."""
 

@@ -13,6 +13,7 @@ from brokers.amqp.send import Outboxes
 from brokers.amqp.temporary import TemporaryNode
 from brokers.amqp.url import AmqpLogin
 from brokers.connection import SubscribeOptions
+from brokers.errors import ConnectionFailedError
 from brokers.message import DestinationKind
 
 
@@ -37,11 +38,24 @@ class AmqpSession(AmqpEngine):
         self.temporaries: dict[str, TemporaryNode | ManagedQueue] = {}
 
     def open(self, timeout: float) -> None:
-        """Connect, log in, and choose the dialect of the broker; see `AmqpEngine`."""
+        """Connect, log in, and choose the dialect of the broker; see `AmqpEngine`.
+
+        Raises:
+            ConnectionFailedError: also if the broker is too old.
+        """
         super().open(timeout)
         self.dialect = self.login.dialect or dialect_of(self.product)
+        if self._is_too_old:
+            self.drop()
+            wanted = f"soapjms speaks to version {self.dialect.oldest} and newer"
+            raise ConnectionFailedError(f"{self} is {self.product} {self.version}, and {wanted}")
         self.outboxes, self.coordinator = Outboxes(self, self.dialect), Coordinator(self)
         self.management = Management(self)
+
+    @property
+    def _is_too_old(self) -> bool:
+        major = self.version.partition(".")[0]
+        return self.login.dialect is None and major.isdecimal() and int(major) < self.dialect.oldest
 
     def new_temporary(self, kind: DestinationKind) -> TemporaryNode | ManagedQueue:
         """Return a temporary destination that is still to be made."""

@@ -83,7 +83,7 @@ class Peer:
 
     Attributes:
         offers: capabilities of its `open`.
-        product: its name in its `open`.
+        product, version: what it is, in its `open`.
         on_transfer: what becomes of a message: called with the delivery and its octets.
         refuses: addresses of links that it refuses, and with which condition.
         credit: what a sending link gets.
@@ -97,6 +97,7 @@ class Peer:
 
     offers: tuple[str, ...] = (RELAY,)
     product: str | None = None
+    version: str = "4.0.5"
     on_transfer: Callable[[Any, bytes], None] = lambda delivery, octets: settle(delivery, Delivery.ACCEPTED)
     refuses: dict[str | None, Condition] = field(default_factory=dict)
     credit: int = 100
@@ -218,7 +219,7 @@ class Peer:
             connection.offered_capabilities = [symbol(each) for each in self.offers] or None
             connection.container = "peer"
             if self.product is not None:
-                connection.properties = {symbol("product"): self.product}
+                connection.properties = {symbol("product"): self.product, symbol("version"): self.version}
             connection.open()
             if self.closes_with is not None:
                 connection.condition = self.closes_with

@@ -20,6 +20,7 @@ import brokers
 from brokers import (
     BrokerError,
     Connection,
+    ConnectionFailedError,
     ConnectionLostError,
     DestinationGoneError,
     DestinationKind,
@@ -213,6 +214,17 @@ def test_no_queue_takes_the_message(broker: Managed, connection: Connection) -> 
     with pytest.raises(DestinationGoneError, match="there is no queue:gone"):
         connection.send(text(queue("gone"))).result(PATIENCE)
     connection.send(text(topic("news"))).result(PATIENCE)
+
+
+def test_an_old_version() -> None:
+    """It has other addresses: the error says which versions will do, unless the user says how to speak to it."""
+    with Peer(product="RabbitMQ", version="3.13.7") as broker:
+        with pytest.raises(
+            ConnectionFailedError, match=r"is RabbitMQ 3\.13\.7, and soapjms speaks to version 4 and newer"
+        ):
+            brokers.connect(broker.url, timeout=PATIENCE, reconnect=False)
+        with brokers.connect(f"{broker.url}?dialect=plain", timeout=PATIENCE) as connection:
+            assert connection.capabilities.dialect == "plain"
 
 
 def test_what_it_lacks(connection: Connection) -> None:
