@@ -112,10 +112,10 @@ def _compare(old: Path, new: Path, tolerance: float, as_json: bool) -> None:
 
     with as_written(old, new):
         comparison = compare(load(old), load(new), tolerance)
-    if as_json:
-        click.echo(visible_json(comparison.to_json()), nl=False)
-    else:
-        from soapjms.cli.comparison import show
+        if as_json:
+            click.echo(visible_json(comparison.to_json()), nl=False)
+        else:
+            from soapjms.cli.comparison import show
 
-        show(comparison, console())
+            show(comparison, console())
     sys.exit(FINDINGS_STATUS if comparison.worse else 0)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +91,7 @@ def test_a_tolerance_where_nothing_is_compared_on_the_terminal(
         ("summary.json", ["assertions", "Protocol-2010", "failed"], None),
         ("summary.json", ["assertions", "Protocol-2010"], {}),
         ("summary.json", ["subcodes"], {"<b>": 5}),
+        ("summary.json", ["parties", 0, "destination"], 7),
         ("summary.json", ["time", "first"], "yesterday"),
         ("summary.json", ["latency", "p50"], 1e300),
         ("summary.json", ["stacks"], [5]),
@@ -96,7 +101,7 @@ def test_a_tolerance_where_nothing_is_compared_on_the_terminal(
         ("report.json", ["findings"], [["Protocol-2010", "failed", 0, [["r", None, [], [], []]]]]),
     ],
 )
-def test_results_of_other_types_are_refused(tmp_path: Path, name: str, path: list[str], value: Any) -> None:
+def test_results_of_other_types_are_refused(tmp_path: Path, name: str, path: list[Any], value: Any) -> None:
     """Whatever stands where something else ought to be: the error says so, and the page is as it was."""
     out = tmp_path / "out"
     replay(CXF, out, engine="local")
@@ -111,9 +116,51 @@ def test_results_of_other_types_are_refused(tmp_path: Path, name: str, path: lis
     assert done.exit_code == 2, done.exception
     assert "are damaged: " in " ".join(done.output.split())
     assert (out / "report.html").read_bytes() == before
-    done = run(out, out)
-    assert done.exit_code in (0, 1, 2), done.exception
-    assert done.exception is None or isinstance(done.exception, SystemExit)
+    replay(CXF, tmp_path / "sound", engine="local")
+    for words in ([out, out], [out, tmp_path / "sound"], [out, tmp_path / "sound", "--trend", tmp_path / "trend.html"]):
+        done = run(*words)
+        assert done.exit_code in (0, 1, 2), done.exception
+        assert done.exception is None or isinstance(done.exception, SystemExit)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1.5"])
+def test_counts_that_are_no_whole_numbers_are_refused(tmp_path: Path, value: str) -> None:
+    """Fractions, and what JSON has no numbers for: the error is one line."""
+    out = replayed(tmp_path, "out", 80, {"0.3": 20})
+    summary = out / "summary.json"
+    summary.write_text(re.sub(r'"failed": [1-9]\d*', f'"failed": {value}', summary.read_text("utf-8")), "utf-8")
+    done = run(out, replayed(tmp_path, "sound", 70, {"0.3": 230}))
+    assert done.exit_code == 2, done.exception
+    assert re.search("are damaged|is not JSON", done.output)
+
+
+@pytest.mark.parametrize("name", ["summary.json", "report.json"])
+def test_a_pipe_in_place_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    """Its reader would wait for a writer for ever."""
+    out = replayed(tmp_path, "out", 1)
+    (out / name).unlink()
+    os.mkfifo(out / name)
+    done = run(out)
+    assert done.exit_code == 2
+    assert f"{name} cannot be read: it is not a file" in " ".join(done.output.split())
+
+
+def test_a_file_that_cannot_hold_all_characters(tmp_path: Path) -> None:
+    """Such as one that Windows writes in its own code page: others than its own are printed as escapes."""
+    words = [
+        "report",
+        str(replayed(tmp_path, "old", 80, {"0.3": 20})),
+        str(replayed(tmp_path, "new", 70, {"0.3": 230})),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "soapjms", *words],
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "cp1252"},
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert b"20 % \\u2192 76.7 %" in done.stdout
 
 
 # Two runs

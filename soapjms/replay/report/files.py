@@ -111,8 +111,9 @@ def as_written(*folders: Path) -> Iterator[None]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    _check_regular(path)
     try:
-        members = json.loads(path.read_text("utf-8"))
+        members = json.loads(path.read_text("utf-8"), parse_constant=_refuse_constant)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; name the folder that a replay wrote") from None
     except (ValueError, RecursionError) as error:
@@ -120,6 +121,20 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(members, dict):
         raise UsageError(f"{path} is not a JSON object; replay again")
     return members
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse a pipe, whose reader waits for a writer, and a device, which may have no end.
+
+    Raises:
+        UsageError: there is something else than a file at the path.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} cannot be read: it is not a file; name the folder that a replay wrote")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
 
 
 def _whole(members: dict[str, Any], more: dict[str, Any]) -> Summary:
@@ -203,6 +218,7 @@ def _places(findings: Findings) -> set[str]:
 
 def _rows(folder: Path, columns: list[str]) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.glob("*.parquet")):
+        _check_regular(path)
         try:
             for batch in pq.ParquetFile(path).iter_batches(columns=columns):
                 yield from batch.to_pylist()
