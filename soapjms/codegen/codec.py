@@ -22,7 +22,7 @@ from lxml import etree
 
 from soapjms.protocol.envelope import is_nil
 from soapjms.protocol.simple_types import FORMS, has_form, items_of, text_of, uncarried_character
-from soapjms.protocol.text import shown, with_article
+from soapjms.protocol.text import counted, shown, with_article
 from soapjms.protocol.xml import WHITE_SPACE
 
 try:
@@ -170,7 +170,7 @@ def _flaws(value: Any, context: XmlContext) -> Iterator[str]:
     yield from _uneven(value, meta)
     for var in meta.get_all_vars():
         found = getattr(value, var.name)
-        if found == [] and type(value).__dataclass_fields__[var.name].metadata.get("min_occurs"):
+        if found == [] and not _is_one_list(var) and _bounds(value, var)[0]:
             yield f"{meta.clazz.__qualname__} lacks {var.name}"
         for each in found if is_array(found) else [found]:
             if isinstance(each, str):
@@ -178,6 +178,17 @@ def _flaws(value: Any, context: XmlContext) -> Iterator[str]:
                     yield f"{meta.clazz.__qualname__}.{var.name} must have a value, got ''"
             elif not isinstance(each, _ATOMS) and context.is_binding_model(type(each)):
                 yield from _flaws(each, context)
+
+
+def _bounds(value: Any, var: XmlVar) -> tuple[int, int | None]:
+    """Return how often the elements of a field occur at least and at most, as far as the schema says."""
+    metadata = type(value).__dataclass_fields__[var.name].metadata
+    return metadata.get("min_occurs", 0), metadata.get("max_occurs")
+
+
+def _is_one_list(var: XmlVar) -> bool:
+    """Say whether a field holds one value of a list type, which may be empty."""
+    return bool(var.tokens) and not var.list_element
 
 
 def _uneven(value: Any, meta: XmlMeta) -> Iterator[str]:
@@ -224,7 +235,7 @@ class _Serializer(TreeSerializer):
         """Yield the fields that are written, with their values; None in an optional field is not.
 
         Raises:
-            ValueError: a field that is not nillable has the value NIL.
+            ValueError: a field that is not nillable has the value NIL, or one has fewer or more values than allowed.
         """
         fields = obj.__dataclass_fields__
         for var, value in super().next_value(obj, meta):
@@ -232,8 +243,19 @@ class _Serializer(TreeSerializer):
                 if not var.nillable:
                     raise ValueError(f"{var.name} must not be NIL: its element is not nillable")
                 yield var, None
+            elif var.is_element and _is_one_list(var) and value == [] and not var.nillable and _bounds(obj, var)[0]:
+                yield var, [value]  # or the element would be left out
             elif value is not None or fields[var.name].default is not None:
+                _check_number(obj, var, value)
                 yield var, value
+
+    @classmethod
+    def next_attribute(cls, obj: Any, meta: XmlMeta, *given: Any, **named: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the attributes that are written, with their texts; an empty list that is required is one of them."""
+        yield from super().next_attribute(obj, meta, *given, **named)
+        for var in meta.get_attribute_vars():
+            if var.tokens and getattr(obj, var.name) == [] and _bounds(obj, var)[0]:
+                yield var.qname, ""
 
     def convert_list(self, values: Iterable[Any], var: XmlVar, namespace: str | None) -> Iterator[Any]:
         """Yield what is written of the items of a list.
@@ -294,6 +316,21 @@ class _Serializer(TreeSerializer):
         if isinstance(text, str) and items_of(text) != [text]:
             raise ValueError(f"an item of a list must be a text without white space, got {shown(value)}")
         return text
+
+
+def _check_number(obj: Any, var: XmlVar, value: Any) -> None:
+    """Check the number of values of a repeated element; that of choices and repeated groups is known to the service.
+
+    Raises:
+        ValueError: there are fewer or more than the schema allows.
+    """
+    if not (var.is_element and var.list_element and is_array(value)) or var.tokens or var.sequence is not None:
+        return
+    least, most = _bounds(obj, var)
+    if 0 < len(value) < least:  # that there are none is told elsewhere
+        raise ValueError(f"{var.name} must have at least {counted(least, 'value')}, got {len(value)}")
+    if most is not None and len(value) > most:
+        raise ValueError(f"{var.name} must have at most {counted(most, 'value')}, got {len(value)}")
 
 
 def element_name(kind: type[Any]) -> str:

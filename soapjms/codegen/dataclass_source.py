@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from lxml import etree
 
@@ -21,9 +21,11 @@ from soapjms.protocol.text import named
 from soapjms.protocol.xml import XSD
 
 try:
+    from xsdata.codegen.models import Attr, Class
     from xsdata.codegen.parsers.schema import SchemaParser
     from xsdata.codegen.resolver import DependenciesResolver
     from xsdata.codegen.transformer import ResourceTransformer
+    from xsdata.formats.dataclass.filters import Filters
     from xsdata.formats.dataclass.generator import DataclassGenerator
     from xsdata.models.config import (
         DocstringStyle,
@@ -65,6 +67,26 @@ class DataclassSource:
     source: str
     elements: Mapping[str, str]
     classes: frozenset[str]
+
+
+class _Filters(Filters):
+    """What xsdata writes of a field."""
+
+    def field_metadata(self, obj: Class, attr: Attr, parent_namespace: str | None) -> dict[str, Any]:
+        """Return the metadata of a field; that of a required list type says so, or an empty one would be left out."""
+        metadata: dict[str, Any] = super().field_metadata(obj, attr, parent_namespace)
+        if attr.is_tokens and attr.restrictions.min_occurs:
+            metadata["min_occurs"] = attr.restrictions.min_occurs
+        return metadata
+
+
+class _Generator(DataclassGenerator):
+    """Writes dataclasses."""
+
+    @classmethod
+    def init_filters(cls, config: GeneratorConfig) -> Filters:
+        """Return what writes fields."""
+        return _Filters(config)
 
 
 def dataclass_source(schemas: Iterable[tuple[etree._Element, str]], name: str) -> DataclassSource:
@@ -122,7 +144,7 @@ def _written(transformer: ResourceTransformer, name: str, *, any_is_required: bo
     classes = analyzed(transformer.classes, transformer.config, any_is_required=any_is_required)
     if not classes:
         return DataclassSource("", {}, frozenset())
-    generator = DataclassGenerator(transformer.config)
+    generator = _Generator(transformer.config)
     generator.normalize_packages(classes)
     elements = {
         str(etree.QName(each.target_namespace or None, each.meta_name or each.name)): generator.filters.class_name(

@@ -34,6 +34,14 @@ MORE = """<xs:element name="size" minOccurs="0"><xs:simpleType><xs:restriction b
       <xs:element name="two" type="xs:date"/></xs:choice>"""
 
 MANY = 'maxOccurs="unbounded"'
+INTS = '<xs:simpleType><xs:list itemType="xs:int"/></xs:simpleType>'
+REQUIRED = f"""<xs:complexType><xs:sequence><xs:element name="numbers">{INTS}</xs:element></xs:sequence>
+    <xs:attribute name="marks" use="required">{INTS}</xs:attribute>
+    <xs:attribute name="others">{INTS}</xs:attribute></xs:complexType>"""
+BOUNDED = """<xs:complexType><xs:sequence><xs:element name="a" type="xs:int" minOccurs="2" maxOccurs="3"/>
+    <xs:sequence minOccurs="0"><xs:element name="b" type="xs:int" minOccurs="2" maxOccurs="3"/></xs:sequence>
+    <xs:sequence maxOccurs="2"><xs:element name="c" type="xs:int" maxOccurs="2"/></xs:sequence>
+    </xs:sequence></xs:complexType>"""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +57,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     text = small_wsdl(
         f'<xs:element name="ask">{kind}</xs:element><xs:element name="answer" type="xs:string"/>'
         f'<xs:element name="several">{several}</xs:element>'
+        f'<xs:element name="required">{REQUIRED}</xs:element><xs:element name="bounded">{BOUNDED}</xs:element>'
     )
     (folder / "small.wsdl").write_text(text, encoding="utf-8")
     with generated(folder / "small.wsdl", folder, "small_values") as package:
@@ -205,3 +214,36 @@ def test_lists(small: ModuleType) -> None:
         from_element(etree.fromstring(f'<several xmlns="{NS}"/>'), small.Several)
     with pytest.raises(ValueError, match="numbers must be a list, got 5"):
         to_element(small.Ask(numbers=5), small.Ask)
+
+
+def test_an_empty_value_of_a_required_list_type(small: ModuleType) -> None:
+    """It is written, as an empty element or attribute; where it is optional it is left out."""
+    found = to_element(small.Required(), small.Required)
+    assert ([(each.tag, each.text) for each in found], dict(found.attrib)) == (
+        [(f"{{{NS}}}numbers", None)],
+        {"marks": ""},
+    )
+    assert from_element(found, small.Required) == small.Required(numbers=[], marks=[])
+    assert len(to_element(small.Ask(numbers=[]), small.Ask)) == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"a": [1]}, "a must have at least 2 values, got 1"),
+        ({"a": [1, 2, 3, 4]}, "a must have at most 3 values, got 4"),
+        ({"b": [1, 2, 3, 4]}, "b must have at most 3 values, got 4"),
+        ({"c": [1, 2, 3, 4, 5]}, "c must have at most 4 values, got 5"),
+        ({"b": [1], "c": [1, 2, 3, 4]}, None),
+    ],
+)
+def test_the_number_of_values(small: ModuleType, values: dict[str, list[int]], said: str | None) -> None:
+    """More or fewer than the schema allows are not sent; what a peer sends is read."""
+    bounded = small.Bounded(**{"a": [1, 2], "c": [1], **values})
+    if said is None:
+        assert len(to_element(bounded, small.Bounded)) == 7
+    else:
+        with pytest.raises(ValueError, match=said):
+            to_element(bounded, small.Bounded)
+    inside = "".join(f"<{name}>{each}</{name}>" for name in "abc" for each in getattr(bounded, name))
+    assert from_element(etree.fromstring(f"<bounded {SPACES}>{inside}</bounded>"), small.Bounded) == bounded
