@@ -257,6 +257,15 @@ class _Serializer(TreeSerializer):
             if var.tokens and getattr(obj, var.name) == [] and _bounds(obj, var)[0]:
                 yield var.qname, ""
 
+    def convert_choice(self, value: Any, var: XmlVar, namespace: str | None) -> Iterator[Any]:
+        """Yield what is written of a value of a choice: of the alternative of its type, or else of one that it fits."""
+        same = _alternative_of_type(value, var)
+        yield from (
+            super().convert_choice(value, var, namespace)
+            if same is None
+            else self.convert_value(value, same, namespace)
+        )
+
     def convert_list(self, values: Iterable[Any], var: XmlVar, namespace: str | None) -> Iterator[Any]:
         """Yield what is written of the items of a list.
 
@@ -316,6 +325,13 @@ class _Serializer(TreeSerializer):
         if isinstance(text, str) and items_of(text) != [text]:
             raise ValueError(f"an item of a list must be a text without white space, got {shown(value)}")
         return text
+
+
+def _alternative_of_type(value: Any, var: XmlVar) -> XmlVar | None:
+    """Return the first alternative of a choice that has values of this very type; xsdata takes `"1"` for an int."""
+    is_tokens = is_array(value)
+    kind = type(next(iter(value), None) if is_tokens else value)
+    return next((each for each in var.elements.values() if kind in each.types and each.tokens == is_tokens), None)
 
 
 def _check_number(obj: Any, var: XmlVar, value: Any) -> None:

@@ -104,6 +104,18 @@ def test_a_choice_that_may_be_empty(small: ModuleType, name: str) -> None:
     assert (len(element), from_element(element, kind)) == (0, kind())
 
 
+@pytest.mark.parametrize("more", ["", MANY])
+@pytest.mark.parametrize("inside", ["<a>1</a>", "<s>1</s>", "<s>1.5</s>", "<s>text</s>", "<d>1.0</d>"])
+def test_an_alternative_is_written_as_it_was_read(tmp_path: Path, inside: str, more: str) -> None:
+    """The text `1` stays one, though it would be a number for an alternative before it."""
+    others = '<xs:element name="d" type="xs:decimal"/>', '<xs:element name="s" type="xs:string"/>'
+    path = package_of({"One": choice(A, *others, more=more)}, tmp_path, "typed")
+    with generated(Path(path), tmp_path, "typed_choices") as package:
+        read = from_element(etree.fromstring(f'<One xmlns="urn:small">{inside}</One>'), package.One)
+        (found,) = to_element(read, package.One)
+        assert f"<{etree.QName(found).localname}>{found.text}</" in inside
+
+
 def test_an_alternative_without_elements(tmp_path: Path) -> None:
     """xsdata keeps no trace of it, so no choice of such a WSDL is taken for required."""
     contents = {"One": choice(A, B, sequence()), "Other": choice(A, B)}
