@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode, encodebytes
 from binascii import a2b_base64
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
@@ -43,22 +43,25 @@ class WideEncoding(NamedTuple):
         codec: the codec's name.
         width: size of a unit, in octets.
         runs: matches runs of units, alternately those that can be decoded and those that cannot.
+        words: matches four characters of ASCII, as are in every XML document and seldom in other octets.
     """
 
     codec: str
     width: int
     runs: re.Pattern[bytes]
+    words: re.Pattern[bytes]
 
 
-def _runs(unit: bytes, other: bytes) -> re.Pattern[bytes]:
-    return re.compile(b"(?:" + unit + b")++|(?:(?!" + unit + b")" + other + b")++", re.DOTALL)
+def _wide(codec: str, unit: bytes, other: bytes, character: bytes) -> WideEncoding:
+    runs = re.compile(b"(?:" + unit + b")++|(?:(?!" + unit + b")" + other + b")++", re.DOTALL)
+    return WideEncoding(codec, len(other), runs, re.compile(b"(?:" + character + b"){4}"))
 
 
 WIDE: Final = (
-    WideEncoding("utf-16-le", 2, _runs(b"..", b"..")),
-    WideEncoding("utf-16-be", 2, _runs(b"..", b"..")),
-    WideEncoding("utf-32-le", 4, _runs(rb"..[\x00-\x10]\x00", b"....")),
-    WideEncoding("utf-32-be", 4, _runs(rb"\x00[\x00-\x10]..", b"....")),
+    _wide("utf-16-le", b"..", b"..", rb"[\t\n\r -~]\x00"),
+    _wide("utf-16-be", b"..", b"..", rb"\x00[\t\n\r -~]"),
+    _wide("utf-32-le", rb"..[\x00-\x10]\x00", b"....", rb"[\t\n\r -~]\x00{3}"),
+    _wide("utf-32-be", rb"\x00[\x00-\x10]..", b"....", rb"\x00{3}[\t\n\r -~]"),
 )
 
 BASE64_TEXT: Final = re.compile(r"[A-Za-z0-9+/\s]{16,}={0,2}\s*")
@@ -129,8 +132,7 @@ class Mask:
     Args:
         properties: names of message properties; properties whose names look like secrets are always hidden.
         elements: local names of elements, in any namespace; those of `ALWAYS` are always hidden.
-        patterns: regular expressions; text that they match in a body is hidden, but not in a part of a multipart body
-            that is in UTF-16 or UTF-32.
+        patterns: regular expressions; text that they match in a body is hidden.
 
     Raises:
         UsageError: an argument is not a list of strings, or an item is not a name of an element, or not a regular
@@ -246,21 +248,32 @@ class Mask:
         """Hide what the patterns match, in characters, not octets; add to `found` what was hidden."""
         if not self._texts:
             return octets
-        text = octets.decode("utf-8", "surrogateescape")
+        text = self._without_patterns(octets.decode("utf-8", "surrogateescape"), found)
+        return text.encode("utf-8", "surrogateescape")
+
+    def _without_patterns(self, text: str, found: list[str]) -> str:
         for number, pattern in enumerate(self._texts, 1):
             text, count = pattern.subn(HIDDEN, text)
             if count and (what := f"pattern {number}") not in found:
                 found.append(what)
-        return text.encode("utf-8", "surrogateescape")
+        return text
 
     def _in_wide(self, octets: bytes, found: list[str]) -> bytes:
         """Hide secrets in UTF-16 and UTF-32, at any alignment; add to `found` what was hidden."""
         for rule in self.rules:
             for wide, needle in rule.needles.items():
-                for start in {each.start() % wide.width for each in needle.finditer(octets)}:
-                    hide = partial(_in_run, rule, wide.codec, found)
-                    octets = octets[:start] + wide.runs.sub(hide, octets[start:])
+                octets = _in_runs(octets, wide, needle, partial(_in_run, rule, wide.codec, found))
+        for wide in WIDE if self._texts else ():
+            octets = _in_runs(octets, wide, wide.words, partial(self._in_text_run, wide.codec, found))
         return octets
+
+    def _in_text_run(self, codec: str, found: list[str], run: re.Match[bytes]) -> bytes:
+        """Hide what the patterns match in a run of units if it can be decoded; add to `found` what was hidden."""
+        try:
+            text = run[0].decode(codec, "surrogatepass")
+        except UnicodeDecodeError:
+            return run[0]
+        return self._without_patterns(text, found).encode(codec, "surrogatepass")
 
     def _in_part(self, found: list[str], part: re.Match[bytes]) -> bytes:
         """Hide secrets in a part that is in base64; add to `found` what was hidden."""
@@ -328,6 +341,15 @@ def _is_secret(name: str) -> bool:
 def _redacted(uri: str) -> str:
     """Return a `jms:` URI without the secrets in it."""
     return parse(uri).redacted
+
+
+def _in_runs(
+    octets: bytes, wide: WideEncoding, needle: re.Pattern[bytes], hide: Callable[[re.Match[bytes]], bytes]
+) -> bytes:
+    """Apply a function to the runs of a wide encoding, at each alignment at which a needle is found."""
+    for start in {each.start() % wide.width for each in needle.finditer(octets)}:
+        octets = octets[:start] + wide.runs.sub(hide, octets[start:])
+    return octets
 
 
 def _in_run(rule: MaskRule, codec: str, found: list[str], run: re.Match[bytes]) -> bytes:

@@ -97,6 +97,18 @@ def test_patterns_leave_other_octets() -> None:
     assert masked.message.body == body.replace(b"M\xc3\xbcller", b"***")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("shift", ["", "x"])
+def test_patterns_in_a_part_in_another_encoding(encoding: str, shift: str) -> None:
+    """At any place in the body, and beside parts that are no text."""
+    before, after = f"--b\r\n\r\n{shift}".encode(), b"\r\n--b\r\n\r\n\x89PNG\xff\x00\xd8\x00\r\n--b--"
+    masked = Mask(patterns=[r"\d{4}-\d{4}", "grün"]).apply(
+        message(before + "<a>1234-5678 é grün</a>".encode(encoding) + after)
+    )
+    assert masked.message.body == before + "<a>*** é ***</a>".encode(encoding) + after
+    assert masked.what == ("pattern 1", "pattern 2")
+
+
 def test_nothing_to_hide_is_the_same_message() -> None:
     """Not a copy of it, and a view stays one."""
     plain = message(memoryview(XML))
