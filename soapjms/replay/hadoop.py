@@ -167,7 +167,9 @@ def _files(spark: SparkSession, uri: str, others: dict[str, str], results: dict[
         results: gets the names of the folders that replays wrote into, by their paths; empty for hidden ones.
     """
     system, place = place_of(spark, uri)
-    for status in sorted(system.globStatus(place) or (), key=lambda each: str(each.getPath().toString())):
+    is_name = GLOB.search(place.toString()) and system.exists(place)  # as on this machine, a name is no pattern
+    matches = [system.getFileStatus(place)] if is_name else system.globStatus(place) or ()
+    for status in sorted(matches, key=lambda each: str(each.getPath().toString())):
         if status.getPath().getName().startswith(".") and not place.getName().startswith("."):
             continue  # a wildcard of this machine does not stand for the dot, either
         if status.isFile():

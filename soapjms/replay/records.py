@@ -58,6 +58,9 @@ MAX_TEXT_OCTETS: Final = 4 * MAX_BATCH_OCTETS
 """About how large the texts of a part of a batch of Parquet may be together, if they are more than one row's."""
 ENTRY_OCTETS: Final = 16
 """About how much memory a value of a column takes beside its text."""
+ENTRIES_OF_ROW: Final = 1000
+MAX_ROW_ENTRIES: Final = 16 << 20
+"""A row group is not read that has more entries in a column than the former for each row and the latter beside them."""
 
 
 class CapturedRecord(NamedTuple):
@@ -436,6 +439,15 @@ class ParquetColumns:
         rows: int = MAX_BATCH_OCTETS * about.num_rows // max(1, octets)
         return max(1, min(MAX_HELD_ROWS, rows, MAX_TEXT_OCTETS // max(1, longest)))
 
+    def has_long_rows(self, group: int) -> bool:
+        """Say whether rows of a group must have more entries, of properties for example, than fit into memory.
+
+        Entries that are null or repeat others take no room in a file.
+        """
+        about = self._metadata.row_group(group)
+        most = ENTRIES_OF_ROW * about.num_rows + MAX_ROW_ENTRIES
+        return any(about.column(number).num_values > most for number in self._read)
+
 
 REPEATING: Final = frozenset({"DELTA_BYTE_ARRAY", "RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 """Encodings of texts that take less room than their length, as they repeat others."""
@@ -497,6 +509,8 @@ def _batches(
         end = line + metadata.row_group(group).num_rows
         if wanted is None or (wanted.next is not None and wanted.next < end):
             try:
+                if columns.has_long_rows(group):
+                    raise InvalidRecordError("rows have too many entries")
                 with memory_told(log.name):
                     for batch in found.iter_batches(columns.rows_at_a_time(group), [group], columns.names):
                         for part in _in_parts(batch):

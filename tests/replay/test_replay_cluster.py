@@ -82,6 +82,17 @@ def test_uris_give_what_names_of_files_give(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_spark")
+@pytest.mark.parametrize("argument", ["[1]", "[1]/{a}*.jsonl", "?1?"])
+def test_a_name_at_a_uri_that_looks_like_a_glob(tmp_path: Path, argument: str) -> None:
+    """What exists by that name is meant, as on this machine."""
+    (tmp_path / "[1]").mkdir()
+    shutil.copy(CXF, tmp_path / "[1]" / "{a}*.jsonl")
+    summary = replay(f"file://{tmp_path}/{argument}", tmp_path / "out", engine="spark")
+    assert summary.members["rejected"] == 0
+    assert summary.members["records"] > 0
+
+
+@pytest.mark.usefixtures("one_spark")
 def test_a_log_of_a_uri_that_spark_passes_over_is_said(tmp_path: Path) -> None:
     """No version of Spark reads a file with such a name: it is among the rejected, and the others are read."""
     name = tmp_path / "copied.jsonl._COPYING_"

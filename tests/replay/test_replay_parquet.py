@@ -31,8 +31,8 @@ from replay_logs import (
 
 from brokers.message import Message, MessageType, properties, queue
 from soapjms.protocol.exchange import keys
-from soapjms.protocol.record import Record, capture, from_json, to_json
-from soapjms.replay import NoInputError, replay
+from soapjms.protocol.record import Direction, Record, capture, from_json, to_json
+from soapjms.replay import NoInputError, records, replay
 from soapjms.replay.columns import ColumnReader, ColumnWriter, FlatRow, RefusedRow, columns_of_rows, row_of
 from soapjms.replay.errors import StoreFailedError
 from soapjms.replay.flat_records import Unpacker, ValueCache, flat_of, pack
@@ -415,3 +415,16 @@ def test_memory_that_runs_out_is_no_damage(good: Path, left: int) -> None:
     stream.left = 1
     with pytest.raises(StoreFailedError, match="memory ran out"):
         opened(stream, 0, "x.parquet", "x.parquet")
+
+
+def test_a_row_with_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row group is rejected before it fills the memory, as null entries take no room in a file; others are read."""
+    monkeypatch.setattr(records, "MAX_ROW_ENTRIES", 5000)
+    rows_of_log = [to_row(capture(request(n), at(n), Direction.REQUEST)) for n in range(2)]
+    rows_of_log[1]["properties"] = [("a", None)] * 8000
+    log = tmp_path / "log.parquet"
+    pq.write_table(pa.Table.from_pylist(rows_of_log, RECORDS), log, row_group_size=1)
+    summary = replay(log, tmp_path / "out", engine="local")
+    (refused,) = rows(tmp_path / "out", "rejected")
+    assert refused["reason"] == "rows 2 to 2 cannot be read: rows have too many entries"
+    assert summary.members["records"] == 1
