@@ -38,6 +38,10 @@ ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """Errors when the peer closes the connection; which one is raised depends on the versions of Python and OpenSSL."""
 
 
+INVALID_CERTIFICATE: Final = "the broker's certificate is not valid"
+"""Start of what is said about a certificate that only the broker can replace: it has expired, for example."""
+
+
 class TlsFileError(OSError):
     """A file for TLS is missing or unsuitable. The text names it, and first the parameter that is to be changed."""
 
@@ -214,7 +218,7 @@ class Tls:
                     "the broker's certificate is from an authority that is not trusted here "
                     f"({error.verify_message}); give that authority's certificate with caFile=FILE"
                 )
-            return f"the broker's certificate is not valid: {error.verify_message}"
+            return f"{INVALID_CERTIFICATE}: {error.verify_message}"
         if isinstance(error, ENDED):
             return "the broker ended the handshake: is it the port for TLS?"
         return REASONS.get(error.reason or "", f"TLS failed: {error.reason or error}")

@@ -30,6 +30,7 @@ from brokers.naming import NameNotFoundError, Names, NamingError
 from brokers.naming.allow_list import BrokerEndpoint, own_endpoint
 from brokers.network_schemes import NETWORK_SCHEMES
 from brokers.schemes import connect
+from brokers.tls import INVALID_CERTIFICATE
 from brokers.url import TLS_OPTIONS
 from soapjms.destinations import broker_url_of, destination_of, reply_destination_of
 from soapjms.doctor.model import CheckOutcome, CheckResult, Patient, ok, skipped
@@ -152,8 +153,13 @@ TLS_PARAMETER: Final = re.compile(rf"\b({'|'.join(TLS_VALUES)})\b")
 def set_tls(patient: Patient, error: TlsError) -> str:
     """Return the command that sets what an error of TLS is about.
 
-    That is a variable of the environment, or the URL if the parameter is there already or has no variable.
+    That is a variable of the environment, or the URL if the parameter is there already or has no variable. For a
+    certificate that only the broker can replace, it is the command that shows it.
     """
+    if INVALID_CERTIFICATE in str(error):
+        scheme, host, port = endpoints_of(patient.url or "")[0]
+        place = shlex.quote(f"{host}:{port or WAYS[scheme].port}")
+        return f"openssl s_client -connect {place} </dev/null | openssl x509 -noout -subject -dates"
     found = TLS_PARAMETER.search(str(error))
     if found is None:
         return set_url(patient, error)

@@ -9,6 +9,7 @@ import ssl
 import sys
 import time
 import tomllib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,18 @@ def test_unsuitable_tls(tmp_path: Path, parameters: str, text: str, command: str
     assert text in login["text"]
     assert login["command"] == command.format(url="amqps://USER:PASSWORD@HOST:5671")
     assert login["page"] == "docs/brokers.md#tls"
+
+
+def test_an_expired_certificate(tmp_path: Path) -> None:
+    """No setting of the client helps: the command shows the dates of the broker's certificate."""
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", not_after=datetime.now(UTC) - timedelta(days=1)).configure_cert(tls)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with Listener(Broker(), "127.0.0.1", 0, Options(tls=tls)) as listener:
+        login = found("--connection", f"{listener.url}?caFile={tmp_path}/ca.pem", status=1)["login"]
+    assert "certificate has expired" in login["text"]
+    place = listener.url.partition("://")[2]
+    assert login["command"] == f"openssl s_client -connect {place} </dev/null | openssl x509 -noout -subject -dates"
 
 
 def test_a_broker_whose_name_cannot_be() -> None:
