@@ -251,11 +251,20 @@ class _Serializer(TreeSerializer):
 
     @classmethod
     def next_attribute(cls, obj: Any, meta: XmlMeta, *given: Any, **named: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the attributes that are written, with their texts; an empty list that is required is one of them."""
+        """Yield the attributes that are written, with their texts.
+
+        An empty list is written if the attribute is required, or would have its default if it were left out.
+        """
         yield from super().next_attribute(obj, meta, *given, **named)
         for var in meta.get_attribute_vars():
-            if var.tokens and getattr(obj, var.name) == [] and _bounds(obj, var)[0]:
+            if var.tokens and getattr(obj, var.name) == [] and (_bounds(obj, var)[0] or not var.is_optional([])):
                 yield var.qname, ""
+
+    def convert_elements(self, value: Any, var: XmlVar, namespace: str | None) -> Iterator[Any]:
+        """Yield what is written of the values of a choice, or of its one value, which may be of a list type."""
+        is_one = not is_array(value) or (value and not var.list_element)
+        for each in [value] if is_one else value:
+            yield from self.convert_choice(each, var, namespace)
 
     def convert_choice(self, value: Any, var: XmlVar, namespace: str | None) -> Iterator[Any]:
         """Yield what is written of a value of a choice: of the alternative of its type, or else of one that it fits."""

@@ -116,6 +116,18 @@ def test_an_alternative_is_written_as_it_was_read(tmp_path: Path, inside: str, m
         assert f"<{etree.QName(found).localname}>{found.text}</" in inside
 
 
+@pytest.mark.parametrize("more", ["", MANY])
+@pytest.mark.parametrize("inside", ["<l>x yz</l>", "<a>1</a>"])
+def test_an_alternative_of_a_list_type(tmp_path: Path, inside: str, more: str) -> None:
+    """All of its items are one value."""
+    listed = '<xs:element name="l"><xs:simpleType><xs:list itemType="xs:string"/></xs:simpleType></xs:element>'
+    path = package_of({"One": choice(A, listed, more=more)}, tmp_path, "listed")
+    with generated(Path(path), tmp_path, "listed_choices") as package:
+        read = from_element(etree.fromstring(f'<One xmlns="urn:small">{inside}</One>'), package.One)
+        (found,) = to_element(read, package.One)
+        assert f"<{etree.QName(found).localname}>{found.text}</" in inside
+
+
 def test_an_alternative_without_elements(tmp_path: Path) -> None:
     """xsdata keeps no trace of it, so no choice of such a WSDL is taken for required."""
     contents = {"One": choice(A, B, sequence()), "Other": choice(A, B)}

@@ -37,7 +37,8 @@ MANY = 'maxOccurs="unbounded"'
 INTS = '<xs:simpleType><xs:list itemType="xs:int"/></xs:simpleType>'
 REQUIRED = f"""<xs:complexType><xs:sequence><xs:element name="numbers">{INTS}</xs:element></xs:sequence>
     <xs:attribute name="marks" use="required">{INTS}</xs:attribute>
-    <xs:attribute name="others">{INTS}</xs:attribute></xs:complexType>"""
+    <xs:attribute name="others">{INTS}</xs:attribute><xs:attribute name="usual" default="1">{INTS}</xs:attribute>
+    </xs:complexType>"""
 BOUNDED = """<xs:complexType><xs:sequence><xs:element name="a" type="xs:int" minOccurs="2" maxOccurs="3"/>
     <xs:sequence minOccurs="0"><xs:element name="b" type="xs:int" minOccurs="2" maxOccurs="3"/></xs:sequence>
     <xs:sequence maxOccurs="2"><xs:element name="c" type="xs:int" maxOccurs="2"/></xs:sequence>
@@ -217,13 +218,15 @@ def test_lists(small: ModuleType) -> None:
 
 
 def test_an_empty_value_of_a_required_list_type(small: ModuleType) -> None:
-    """It is written, as an empty element or attribute; where it is optional it is left out."""
+    """It is written, as an empty element or attribute; one that is optional, and has no default, is left out."""
     found = to_element(small.Required(), small.Required)
+    assert found.attrib.pop("usual") == "1"
+    assert to_element(small.Required(usual=[]), small.Required).get("usual") == ""
     assert ([(each.tag, each.text) for each in found], dict(found.attrib)) == (
         [(f"{{{NS}}}numbers", None)],
         {"marks": ""},
     )
-    assert from_element(found, small.Required) == small.Required(numbers=[], marks=[])
+    assert from_element(found, small.Required) == small.Required(numbers=[], marks=[], others=[], usual=[1])
     assert len(to_element(small.Ask(numbers=[]), small.Ask)) == 0
 
 
