@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,14 +10,14 @@ import pytest
 from browser_kit import Opens, problems
 from cli_kit import run
 from replay_logs import CXF, at, request, response, write_log
-from report_kit import ATTACK, Page
+from report_kit import ATTACK, Page, traffic
 
 from brokers import queue
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.record import Direction, capture
 from soapjms.replay import Summary, replay
 from soapjms.replay.report import load, trend
-from soapjms.replay.report.trend import MAX_PARTIES, MAX_RUNS
+from soapjms.replay.report.trend import HEIGHT, MAX_PARTIES, MAX_RUNS
 
 
 @pytest.fixture
@@ -57,6 +58,16 @@ def test_each_party_has_a_chart(folders: list[Path]) -> None:
     assert orders.count("<rect") == 2
     assert orders.count('class="failed"') == 1
     assert "10 messages, 50 % failed, 0 % warning" in orders
+
+
+def test_messages_that_failed_and_had_warnings(tmp_path: Path) -> None:
+    """They count as both, so both shares may be more than the whole; the bars fill the chart and no more."""
+    replay(write_log(tmp_path / "log.jsonl", *traffic()), tmp_path / "out", engine="local")
+    source = trend(runs([tmp_path / "out", tmp_path / "out"]))
+    assert "The upper line is 100 % of its messages." in " ".join(Page(source).words.split())
+    service = source[source.index("The service at queue:billing") :].partition("</li>")[0]
+    assert "60 messages, 20 % failed, 100 % warning" in service
+    assert sum(float(each) for each in re.findall(r'<rect[^>]*height="([0-9.]+)"', service)) == 2 * HEIGHT
 
 
 def test_what_cannot_be_one_trend(folders: list[Path], tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def trend(runs: Sequence[Summary]) -> str:
         check_comparable(runs[0].members["profile"], each.members["profile"])
     runs = sorted(runs, key=lambda run: run.members["time"]["first"] or "")
     parties = _seen(runs)
-    top = next((each for each in SCALES if each >= _largest(parties)), SCALES[-1])
+    top = next((each for each in SCALES if each >= _largest(parties)), SCALES[-1])  # a message may count twice
     style = asset("page.css")
     return template("trend.html.j2").render(
         runs=[each.members for each in runs],
