@@ -240,7 +240,7 @@ class _Serializer(TreeSerializer):
         fields = obj.__dataclass_fields__
         for var, value in super().next_value(obj, meta):
             if value is NIL:
-                if not var.nillable:
+                if not var.nillable and var.find_nillable_choice(is_tokens=False) is None:
                     raise ValueError(f"{var.name} must not be NIL: its element is not nillable")
                 yield var, None
             elif var.is_element and _is_one_list(var) and value == [] and not var.nillable and _bounds(obj, var)[0]:

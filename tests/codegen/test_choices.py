@@ -11,7 +11,9 @@ import pytest
 from codegen_kit import generated, small_wsdl
 from lxml import etree
 
+from soapjms.codegen import NIL
 from soapjms.codegen.codec import from_element, to_element
+from soapjms.protocol.envelope import is_nil
 
 A, B, X = (f'<xs:element name="{each}" type="xs:int" {{}}/>' for each in "abx")
 OPTIONAL: Final = 'minOccurs="0"'
@@ -114,6 +116,18 @@ def test_an_alternative_is_written_as_it_was_read(tmp_path: Path, inside: str, m
         read = from_element(etree.fromstring(f'<One xmlns="urn:small">{inside}</One>'), package.One)
         (found,) = to_element(read, package.One)
         assert f"<{etree.QName(found).localname}>{found.text}</" in inside
+
+
+def test_a_nillable_alternative(tmp_path: Path) -> None:
+    """NIL is sent as the first one that is nillable, and refused if none is."""
+    text = '<xs:element name="s" type="xs:string"/>'
+    path = package_of({"One": choice(A, text), "Nil": choice(text, A.format(NILLABLE))}, tmp_path, "nil")
+    with generated(Path(path), tmp_path, "nil_choices") as package:
+        found = to_element(package.Nil(s_or_a=NIL), package.Nil)
+        assert [(each.tag, is_nil(each)) for each in found] == [("{urn:small}a", True)]
+        assert from_element(found, package.Nil).s_or_a is None
+        with pytest.raises(ValueError, match="a_or_s must not be NIL: its element is not nillable"):
+            to_element(package.One(a_or_s=NIL), package.One)
 
 
 @pytest.mark.parametrize("more", ["", MANY])
