@@ -182,15 +182,57 @@ class OrderedGroup(WholeGroup):
         self, xmlelements: deque[etree._Element], schema: AnyValue, context: AnyValue
     ) -> dict[str, AnyValue]:
         found: dict[str, AnyValue] = {}
-        for name, each in self.elements_nested:
+        members = self.elements_nested
+        for number, (name, each) in enumerate(members):
+            own = _for_wildcard(each, members[number + 1 :], xmlelements) if isinstance(each, Any) else xmlelements
             try:
-                value = each.parse_xmlelements(xmlelements, schema, name, context=context)
+                value = each.parse_xmlelements(own, schema, name, context=context)
             except zeep.exceptions.UnexpectedElementError:
                 if schema.settings.strict:
                     raise
                 continue
             found |= value if isinstance(each, Indicator) else {name: value}
         return found
+
+
+def _for_wildcard(wildcard: AnyValue, others: AnyValue, xmlelements: deque[etree._Element]) -> deque[etree._Element]:
+    """Remove the elements that a wildcard takes: none that another member of its group may begin with.
+
+    In a valid schema an element that a wildcard need not take is not one of both.
+
+    Spec: XML Schema 1.0 Part 1 3.8.6, Unique Particle Attribution.
+    """
+    most = len(xmlelements) if wildcard.max_occurs == "unbounded" else wildcard.max_occurs
+    next_ones, taken = _first_names(others)[0], deque[etree._Element]()
+    while xmlelements and len(taken) < most:
+        if len(taken) >= wildcard.min_occurs and xmlelements[0].tag in next_ones:
+            break
+        taken.append(xmlelements.popleft())
+    return taken
+
+
+def _first_names(members: AnyValue, *, is_choice: bool = False) -> tuple[set[str], bool]:
+    """Return the names of the elements that a group may begin with, and whether it may hold none.
+
+    Args:
+        members: the members of the group by name, in their order.
+        is_choice: whether only one of them occurs.
+    """
+    names, is_emptiable = set[str](), not is_choice
+    for _, each in members:
+        if isinstance(each, Indicator):
+            group: AnyValue = each
+            inner = [(None, group.child)] if isinstance(each, Group) else group.elements_nested
+            found, may_be_empty = _first_names(inner, is_choice=isinstance(each, Choice))
+        else:
+            found, may_be_empty = {each.qname.text} if isinstance(each, Element) else set(), False
+        names |= found
+        may_be_empty |= each.min_occurs == 0
+        if is_choice:
+            is_emptiable |= may_be_empty
+        elif not may_be_empty:
+            return names, False
+    return names, is_emptiable
 
 
 class WholeSequence(OrderedGroup, Sequence):

@@ -298,6 +298,38 @@ def test_groups_that_are_read(content: str, texts: list[str]) -> None:
         assert written(content, **read(content, inside).__values__) == inside
 
 
+WILDCARD = '<xs:any namespace="##other" processContents="skip" {}/>'
+
+
+@pytest.mark.parametrize(
+    "more", ['minOccurs="0"', 'minOccurs="0" maxOccurs="9"', 'minOccurs="0" maxOccurs="unbounded"']
+)
+@pytest.mark.parametrize(
+    ("after", "texts"),
+    [
+        (el("z"), ["Z", "OZ"]),
+        (el("z", "?") + el("a", "?"), ["", "O", "Z", "OZ", "A", "OZA"]),
+        (choice(el("a"), el("b")), ["A", "OB"]),
+        (choice(sequence(el("a"), more="?"), el("b")) + el("z"), ["Z", "AZ", "OBZ", "OZ"]),
+        (sequence(el("a", "?"), el("b", "?"), more="?") + el("z"), ["Z", "BZ", "OABZ"]),
+        ('<xs:group ref="Spot"/>', ["AP", "OAQ"]),
+    ],
+)
+def test_a_wildcard_before_other_elements(more: str, after: str, texts: list[str]) -> None:
+    """It takes none that they may begin with."""
+    content = sequence(WILDCARD.format(more) + after)
+    for text in texts:
+        inside = "".join(f"<{each.lower()}>{number}</{each.lower()}>" for number, each in enumerate(text))
+        inside = inside.replace("<o>", '<o:o xmlns:o="urn:o">').replace("</o>", "</o:o>")
+        assert written(content, **read(content, inside).__values__) == inside
+
+
+def test_a_wildcard_that_must_occur() -> None:
+    """It takes what it needs, whatever its name."""
+    found = read(sequence('<xs:any processContents="skip"/>', el("z")), "<z>1</z><z>2</z>")
+    assert (found._value_1.text, found.z) == ("1", 2)
+
+
 def test_a_repeated_group_that_may_be_empty() -> None:
     """It ends where another element begins: zeep reads it as often as maxOccurs says, which may take all memory."""
     content = sequence('<xs:sequence maxOccurs="9">', el("a", "?"), el("b", "*"), "</xs:sequence>", el("z"))
