@@ -76,6 +76,15 @@ BASE64_PART: Final = re.compile(
 """A base64 part of a multipart body: its headers from Content-Transfer-Encoding on, and its content."""
 
 
+CHARSET_OF_PART: Final = re.compile(
+    rb"^content-type:(?:[^\r\n]|\r?\n[ \t]){0,1000}?;\s*+charset\s*+=\s*+[\"']?([\w.:+-]++)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The charset of a part of a multipart body."""
+TAG: Final = b"<Password>"
+"""What shows whether a charset has ASCII in it."""
+
+
 # No `<` within a tag, so that a body full of unfinished tags is not searched to its end for each of them.
 PREFIX: Final = rb"(?:[^\s<>/:&;]+:)?"
 # An end tag within CDATA, a comment or a processing instruction does not count.
@@ -222,6 +231,7 @@ class Mask:
     def _in_octets(self, octets: bytes) -> tuple[bytes, list[str]]:
         seen = detect_encoding(octets)
         if seen.family in ("ascii", "utf-8"):
+            _refuse_charsets(octets)
             return self._in_utf_8(octets)
         if not seen.is_unicode:
             raise ValueError(f"it is in {seen.family}")
@@ -341,6 +351,24 @@ def _is_secret(name: str) -> bool:
 def _redacted(uri: str) -> str:
     """Return a `jms:` URI without the secrets in it."""
     return parse(uri).redacted
+
+
+def _refuse_charsets(octets: bytes) -> None:
+    """Refuse a multipart body with a part in EBCDIC, for example.
+
+    Raises:
+        ValueError: a part is in an encoding in which ASCII does not look like itself, other than UTF-16 and UTF-32.
+    """
+    for name in dict.fromkeys(CHARSET_OF_PART.findall(octets)):
+        charset = name.decode("ascii", "replace").lower()
+        try:
+            differs = TAG.decode(charset) != TAG.decode() and not charset.replace("_", "-").startswith(
+                ("utf-16", "utf-32")
+            )
+        except (LookupError, UnicodeError):  # unknown, or UTF-16 and the like by another name
+            continue
+        if differs:
+            raise ValueError(f"a part of it is in {charset}")
 
 
 def _in_runs(

@@ -109,6 +109,25 @@ def test_patterns_in_a_part_in_another_encoding(encoding: str, shift: str) -> No
     assert masked.what == ("pattern 1", "pattern 2")
 
 
+@pytest.mark.parametrize("charset", ["cp037", '"IBM500"'])
+def test_a_part_in_an_encoding_that_is_not_searched(charset: str) -> None:
+    """The body is left out, as one that is in such an encoding as a whole."""
+    octets = "<Password>1234</Password>".encode(charset.strip('"'))
+    head = f"--b\r\nContent-Type: text/xml;\r\n charset={charset}\r\n\r\n".encode()
+    masked = Mask().apply(message(head + octets + b"\r\n--b--"))
+    assert (masked.message.body, masked.is_cut) == (None, True)
+    assert masked.what[-1].startswith("body: a part of it is in ")
+    assert Mask().apply(message(b"x", note=f"\nContent-Type: a; charset={charset}")).what == ()
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-1", "utf-8", "shift_jis", "windows-1252", "unknown", "base64", "UTF-16"])
+def test_a_part_in_an_encoding_that_is_searched(charset: str) -> None:
+    """In those of ASCII with more characters the names of elements are found."""
+    head = f"--b\r\nContent-Type: text/xml; charset={charset}\r\n\r\n".encode()
+    masked = Mask().apply(message(head + b"<Password>1234</Password>\r\n--b--"))
+    assert masked.message.body == head + b"<Password>***</Password>\r\n--b--"
+
+
 def test_nothing_to_hide_is_the_same_message() -> None:
     """Not a copy of it, and a view stays one."""
     plain = message(memoryview(XML))
