@@ -220,13 +220,15 @@ class Expansion:
     def _value(self, place: str, variable: str | None, under_way: tuple[str, ...]) -> str:
         if variable is None:
             return "$"
-        name, _, default = variable.partition(":-")
+        name, has_default, default = variable.partition(":-")
         if name in under_way or len(under_way) == MAX_DEPTH:
             raise NamingError(f"the entry {place[:200]!r} needs the variable {name[:200]!r}, which refers to itself")
         if SECRET.search(name):
             raise NamingError(f"the entry {place[:200]!r} uses the variable {name[:200]!r}, which looks like a secret")
-        if name not in self._done:
-            if name not in self._values and ":-" not in variable:
+        if name not in self._values:
+            if not has_default:
                 raise NamingError(f"the entry {place[:200]!r} needs the unknown variable {name[:200]!r}")
-            self._done[name] = self.expand(place, self._values.get(name, default), (*under_way, name))
+            return self.expand(place, default)  # which holds no variable, as a brace ends it
+        if name not in self._done:
+            self._done[name] = self.expand(place, self._values[name], (*under_way, name))
         return self._done[name]

@@ -192,12 +192,18 @@ class TestVariables:
             ("${x", "${x"),
             ("$$", "$"),
             ("${deep}", "deep X"),
+            ("${z:-one} ${z:-two}", "one two"),
         ],
     )
     def test_expanded(self, value: str, name: str) -> None:
         """Variables are the caller's, or other entries."""
         made = self.read(f"queue.a={value}\nx=X\ny=Y\ndeep=deep ${{x}}", y="given")
         assert made.lookup("a") == queue(name)
+
+    def test_defaults_stay_where_they_are(self) -> None:
+        """The default of a variable is for that place alone: elsewhere the variable is unknown."""
+        with pytest.raises(NamingError, match=r"the entry 'queue\.b' needs the unknown variable 'z'"):
+            self.read("queue.a=${z:-dflt}\nqueue.b=${z}")
 
     def test_process_environment(self) -> None:
         """The environment of the process is not looked at."""
