@@ -60,9 +60,9 @@ def members(uri: JmsUri) -> dict[str, Any]:
     return {
         "well_formed": uri.well_formed,
         "valid": uri.valid,
-        "variant": uri.variant,
+        "variant": None if uri.variant is None else without_user_info(uri.variant),
         "destination": None if uri.destination is None else without_user_info(uri.destination),
-        "parameters": [[each.name, each.shown_value] for each in uri.parameters],
+        "parameters": [[each.shown_name, each.shown_value] for each in uri.parameters],
         "request_uri": parse(request_uri(uri), uri.mode).redacted if uri.well_formed else None,
         "findings": [{"code": each.code, "text": each.text} for each in uri.findings],
     }

@@ -20,7 +20,6 @@ from soapjms.protocol.names import Profile
 from soapjms.protocol.properties import Effective
 from soapjms.protocol.received_message import Reading
 from soapjms.protocol.uri import JmsUri
-from soapjms.protocol.uri.redact import without_user_info
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Description, Port
 from soapjms.protocol.wsdl.model import read_uri
@@ -143,7 +142,7 @@ def _singles(given: str | JmsUri | Port | Description) -> list[str | JmsUri | Po
 def _sender(given: str | JmsUri | Port, uri: JmsUri, properties: Effective) -> SenderProfiles:
     target = properties.stated("targetService")
     return SenderProfiles(
-        address=without_user_info(uri.base),
+        address=uri.redacted_base,
         target_service=str(target) if target else None,
         source=f"{given.service.name}/{given.name}" if isinstance(given, Port) else "URI",
         properties=properties,

@@ -108,6 +108,9 @@ def test_nothing_to_say() -> None:
         "jms:queue:q?jndiURL=tcp://me:hunter2@host",
         "jms:jndi:ldap://me:hunter2@host/cn=q",
         "jms:queue:q%?token=hunter2",
+        "jms:jndi:ldap%3A%2F%2Fme%3Ahunter2%40host",
+        "jms:ldap%3A%2F%2Fme%3Ahunter2%40host:q",
+        "jms:queue:q?password%3Dhunter2",
     ],
 )
 def test_no_secret_is_printed(uri: str, options: list[str]) -> None:

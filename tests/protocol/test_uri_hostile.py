@@ -149,6 +149,13 @@ def test_other_names_are_no_secrets(name: str) -> None:
         ("jms:jndi:ldap://u:hunter2@h/cn=q?a=1", "jms:jndi:ldap://***@h/cn=q?a=1"),
         ("jms://u:hunter2@h/q", "jms://***@h/q"),
         ("jms:jndi:ldap://u:hunter2@\u00e9", "jms:jndi:ldap://***@\u00e9"),
+        ("jms:jndi:ldap%3A%2F%2Fu%3Ahunter2%40h%2Fcn=%C3%A9?a=1", "jms:jndi:ldap://***@h/cn=%C3%A9?a=1"),
+        ("jms:ldap%3A%2F%2Fu%3Ahunter2%40h:q", "jms:ldap://***@h:q"),
+        ("jms://u%3Ahunter2@h:1/q", "jms://***@h:1/q"),
+        ("jms:queue:q?a=1&password%3Dhunter2&b=1", "jms:queue:q?a=1&***&b=1"),
+        ("jms:queue:q?tcp://u:hunter2@h=1", "jms:queue:q?***"),
+        ("jms:jndi:q?jndiInitialContextFactory=tcp://u:hunter2@h", "jms:jndi:q?jndiInitialContextFactory=***"),
+        ("jms:queue:q?priority=password=hunter2", "jms:queue:q?priority=***"),
     ],
 )
 def test_secrets_inside_of_values_and_names(text: str, redacted: str) -> None:

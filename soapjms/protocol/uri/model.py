@@ -14,10 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from brokers.redaction import without_login
 from soapjms.protocol.uri.findings import Finding, Mode, Severity
 from soapjms.protocol.uri.redact import REDACTED, holds_secret, is_secret_name, without_user_info
+
+SHOWN_PLAIN: Final = "!$&'()*+,;=:@/"
+"""Reserved characters that are shown without escapes in a URI whose login is hidden."""
 
 
 class Parameter(NamedTuple):
@@ -34,12 +38,17 @@ class Parameter(NamedTuple):
         return self.value is not None and (is_secret_name(self.name) or holds_secret(self.value))
 
     @property
+    def shown_name(self) -> str:
+        """The name, redacted if it looks like it contains a secret, as one whose `=` is escaped."""
+        return REDACTED if holds_secret(self.name) else self.name
+
+    @property
     def shown_value(self) -> str | None:
         """The value, redacted if it looks like a secret."""
         return REDACTED if self.is_secret else self.value
 
     def __repr__(self) -> str:
-        return f"Parameter(name={self.name!r}, value={self.shown_value!r}, position={self.position})"
+        return f"Parameter(name={self.shown_name!r}, value={self.shown_value!r}, position={self.position})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,14 +88,26 @@ class JmsUri:
     @property
     def redacted(self) -> str:
         """The URI as given, with `***` in place of apparent secrets."""
-        pieces, end = [], 0
+        pieces, end = [self.redacted_base], len(self.base)
         for each in self.parameters:
-            if each.is_secret:
-                pieces += [self.text[end : each.position + each.raw.index("=") + 1], REDACTED]
+            is_named = each.shown_name == each.name
+            if each.is_secret or not is_named:
+                shown = each.raw.index("=") + 1 if is_named else 0
+                pieces += [self.text[end : each.position + shown], REDACTED]
                 end = each.position + len(each.raw)
         redacted = "".join([*pieces, self.text[end:]])
         is_ours = redacted[:4].lower() == "jms:"
         return without_user_info(redacted) if is_ours else without_login(redacted)  # perhaps the URL of a broker
+
+    @property
+    def redacted_base(self) -> str:
+        """The URI as given without its query, with `***` for user and password of a URL in it, even an escaped one."""
+        hidden = without_user_info(self.base)
+        if hidden != self.base:
+            return hidden
+        decoded = unquote(self.base)
+        hidden = without_user_info(decoded)
+        return self.base if hidden == decoded else quote(hidden, safe=SHOWN_PLAIN)
 
     def __repr__(self) -> str:
         return f"JmsUri({self.redacted!r}, {self.mode.value!r})"

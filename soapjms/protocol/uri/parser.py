@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from brokers.redaction import without_login
 from soapjms.protocol.uri.findings import FINDINGS, SEVERITIES, Finding, Mode, Severity
 from soapjms.protocol.uri.model import (
     IN_SMALL_LETTERS,
@@ -108,7 +109,8 @@ class _Reader:
             return
         count = self.counts[code] = self.counts.get(code, 0) + 1
         if count <= KEPT:
-            self.findings.append(Finding(code, FINDINGS[code].text.format(seen=quoted(seen)), position, severity))
+            shown = quoted(REDACTED if holds_secret(seen) else seen)
+            self.findings.append(Finding(code, FINDINGS[code].text.format(seen=shown), position, severity))
 
     def result(self, end: int) -> tuple[Finding, ...]:
         """Return the findings in order of position; the last one counts those that were left out, by kind."""
@@ -163,7 +165,7 @@ def _read_base(reader: _Reader, base: str) -> tuple[str | None, str | None]:
         reader.part(rest, 4, _PLAIN_BASE)
         return None, None
     if "/" in raw_variant:  # an address of another kind: jms://host:port/queue
-        reader.note("slashInVariant", 4, raw_variant)
+        reader.note("slashInVariant", 4, without_login(raw_variant))
         reader.part(rest, 4, _PLAIN_BASE)
         return None, None
     return _read_variant(reader, raw_variant), _read_destination(reader, raw_destination, 5 + len(raw_variant))
