@@ -14,7 +14,7 @@ from typing import Final, TypeVar, Unpack
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.schemes import ConnectArguments, connect
-from brokers.threads.thread import future_of
+from brokers.threads.thread import Thread, future_of
 from soapjms.protocol.errors import UsageError
 
 T = TypeVar("T")
@@ -37,12 +37,12 @@ def running_loop() -> asyncio.AbstractEventLoop:
         raise UsageError(NO_LOOP) from None
 
 
-async def elsewhere(function: Callable[[], T], forget: Callable[[T], object] = lambda _: None) -> T:
+async def elsewhere(function: Callable[[], T], forget: Callable[[T], object] | None = None) -> T:
     """Call a function on a thread of its own without blocking the event loop, and return its result.
 
     Args:
         function: the function.
-        forget: called with the result if the task is cancelled before it comes.
+        forget: called with the result, on another thread, if the task is cancelled before it has it.
 
     Raises:
         UsageError: no asyncio event loop runs here.
@@ -51,18 +51,20 @@ async def elsewhere(function: Callable[[], T], forget: Callable[[T], object] = l
     return await result_of(future_of(function, "soapjms-task"), forget)
 
 
-async def result_of(promised: Future[T], forget: Callable[[T], object] = lambda _: None) -> T:
-    """Await what another thread does; `forget` is called with the result if the task is cancelled before it comes."""
+async def result_of(promised: Future[T], forget: Callable[[T], object] | None = None) -> T:
+    """Await what another thread does; see `elsewhere` for `forget`."""
     try:
         return await asyncio.wrap_future(promised)
     except BaseException:
-        promised.add_done_callback(partial(_forget, forget))  # the thread may still be at it
+        if forget is not None:
+            promised.add_done_callback(partial(_forget, forget))  # the thread may still be at it
         raise
 
 
 def _forget(forget: Callable[[T], object], done: Future[T]) -> None:
+    """Forget a result on a thread of its own: this may be called in the event loop, which must not be blocked."""
     if not done.cancelled() and done.exception() is None:
-        forget(done.result())
+        Thread(target=forget, args=[done.result()], name="soapjms-forget", daemon=True).start()
 
 
 @asynccontextmanager

@@ -89,7 +89,7 @@ class AsyncSender:
             UsageError: the sender or the client is closed.
         """
         turns = self._turns_of_loop()
-        content = await self._turn(turns, content)
+        content = await self._turn(turns, client, content, one_way=False)
         try:
             call, send = client.begin(content)
             if send is not None:
@@ -107,8 +107,8 @@ class AsyncSender:
     async def send(self, client: Client, content: CallContent) -> None:
         """Send a one-way message; see `Client.send`."""
         turns = self._turns_of_loop()
-        content = await self._turn(turns, content)
-        until, is_over = monotonic() + content.seconds, False
+        content = await self._turn(turns, client, content, one_way=True)
+        until, is_over, is_posted = monotonic() + content.seconds, False, False
         sent: Completion[SendResult] | None = None
 
         def begun(promised: Completion[SendResult]) -> None:
@@ -118,11 +118,17 @@ class AsyncSender:
                 promised.cancel()
 
         def post() -> None:
+            nonlocal is_posted
+            is_posted = True
             left = content._replace(seconds=until - monotonic())  # its turn may take a while
             client.post(left, lambda: CANCELLED if is_over else "", begun)
 
         try:
             await self._elsewhere(content, post, until, partial(_earlier_retry, content))
+        except CallFailedError as error:
+            if not is_posted:
+                client.note_unsent(content, error, one_way=True)
+            raise
         finally:
             is_over = True
             if sent is not None:
@@ -162,11 +168,18 @@ class AsyncSender:
         if self._closed:
             raise UsageError(CLOSED)
 
-    async def _turn(self, turns: LoopTurns, content: CallContent) -> CallContent:
+    async def _turn(self, turns: LoopTurns, client: Client, content: CallContent, *, one_way: bool) -> CallContent:
         """Wait for a turn; return the content with the seconds that are left of its time."""
         if not turns.locked():
             await turns.acquire()
             return content
+        try:
+            return await self._later_turn(turns, content)
+        except CallFailedError as error:
+            client.note_unsent(content, error, one_way=one_way)
+            raise
+
+    async def _later_turn(self, turns: LoopTurns, content: CallContent) -> CallContent:
         until = monotonic() + content.seconds
         try:
             async with asyncio.timeout(content.seconds):

@@ -531,6 +531,14 @@ class Client:
             content, _ = addressed(content, self.endpoint, one_way=True)
         self._sender.send(content, lambda: given_up() or self._given_up(), on_begun)
 
+    def note_unsent(self, content: CallContent, error: CallFailedError, *, one_way: bool) -> None:
+        """Tell the observers of a call or one-way message that failed before it was begun, as it got no turn."""
+        if self._observers is not None:
+            spoken = content.action or self.endpoint.soap_action
+            observed = self._observers.sending(one_way=one_way, correlation_id=None, soap_action=spoken)
+            is_timeout = isinstance(error, CallTimeoutError) and not one_way
+            observed.end(Outcome.TIMEOUT if is_timeout else Outcome.FAILED, error=error)
+
     def ping(self, timeout: float = PING_TIMEOUT) -> float:
         """Send a message through the broker and back, not to the service, and return the seconds that it took.
 

@@ -7,9 +7,10 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 from weakref import ref
 
@@ -50,6 +51,7 @@ from soapjms import (
     connect_async,
 )
 from soapjms.client import async_client
+from soapjms.event_loop import result_of
 from soapjms.observing import Begun, Ended, Observation, Observer
 
 
@@ -447,6 +449,23 @@ class TestLoop:
 
         asyncio.run(calls())
 
+    def test_observers_are_told_of_what_gets_no_turn(self, connection: Connection) -> None:
+        """Calls and one-way messages that get no turn are counted once, as failures that their callers see."""
+        diary = Diary()
+
+        async def calls() -> None:
+            async with AsyncClient(connection, URI, max_calls=1, observer=diary) as client:
+                first = asyncio.ensure_future(client.call(envelope(), timeout=PATIENCE))
+                await until(lambda: client.under_way)
+                for late in (client.call, client.send):
+                    with pytest.raises(CallTimeoutError, match="earlier messages took all"):
+                        await late(envelope(), timeout=0.05)
+                first.cancel()
+                await asyncio.wait([first])
+
+        asyncio.run(calls())
+        assert diary.outcomes == ["timeout", "failed", "cancelled"]
+
     def test_a_turn_that_comes_too_late(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nor is a call sent that has too little of its time left to be answered."""
         monkeypatch.setattr(async_client, "MIN_TIME_SHARE", 0.9)
@@ -603,6 +622,27 @@ class TestConnecting:
         asyncio.run(cancel())
         go_on.set()
         eventually(lambda: made and made[0].state is ConnectionState.CLOSED, "it was closed")
+
+    def test_a_result_that_comes_with_the_cancellation(self) -> None:
+        """What is done with a result that nobody takes, such as closing a connection, does not block the event loop."""
+        promised, threads, is_done = Future[str](), list[Thread](), Event()
+
+        def forget(result: str) -> None:
+            threads.append(threading.current_thread())
+            is_done.set()
+
+        async def cancel() -> None:
+            task = asyncio.ensure_future(result_of(promised, forget))
+            await asyncio.sleep(0)
+            promised.set_result("late")
+            await asyncio.sleep(0)  # the loop has the result, and the task does not
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(cancel())
+        assert is_done.wait(PATIENCE)
+        assert threads != [threading.current_thread()]
 
 
 class TestLoops:
