@@ -129,9 +129,11 @@ class _Traced(Observation):
 
     def ended(self, ended: Ended) -> None:
         """End the span."""
-        if self._span.is_recording():
-            self._describe(ended)
-        self._span.end()
+        try:
+            if self._span.is_recording():
+                self._describe(ended)
+        finally:  # even if the propagator cannot read the answer, or the error has no text
+            self._span.end()
 
     def _describe(self, ended: Ended) -> None:
         said = {"outcome": ended.outcome, "subcode": ended.subcode, "operation": ended.operation}

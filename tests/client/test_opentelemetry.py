@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from calling_kit import (
@@ -223,6 +224,28 @@ class TestSpans(Tracing):
             "CallFailedError",
         ]
         assert "no correlated response came in time" in (timeout.status.description or "")
+
+    def test_an_answer_that_the_propagator_cannot_read(
+        self, connection: Connection, other: Connection, asking: Spans
+    ) -> None:
+        """The span of the call ends all the same."""
+
+        class Failing(TextMapPropagator):
+            @property
+            def fields(self) -> set[str]:
+                return set()
+
+            def inject(self, carrier: Any, *_: Any, **__: Any) -> None:
+                """Write nothing."""
+
+            def extract(self, carrier: Any, *_: Any, **__: Any) -> context.Context:
+                raise ValueError("no context")
+
+        traces = Traces(asking.provider, propagator=Failing())
+        with Dispatcher(other, URI, greeter()), Client(connection, URI, timeout=PATIENCE, observer=traces) as client:
+            assert client.call(envelope()).fault is None
+            (call,) = asking.take(1)
+        assert call.name == "call greeter"
 
     def test_retried(self, client: Client, other: Connection, serving: Spans) -> None:
         """A function that fails and then returns is no error; its failures are there."""
