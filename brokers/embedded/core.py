@@ -132,7 +132,9 @@ class DestinationNodes:
         return next((outlet for outlet in node.outlets if outlet.name == name), None)
 
     def end(self, node: DestinationNode, outlet: Outlet) -> None:
-        """Remove one outlet of a topic, with its messages."""
+        """Remove one outlet of a topic, with its messages. Idempotent: a topic may end before its subscriptions."""
+        if outlet not in node.outlets:
+            return
         node.outlets.remove(outlet)
         outlet.store.end()
         if outlet.name is not None and outlet.maker is not None:

@@ -226,6 +226,17 @@ class TestInHand:
         second.run()
         assert second.seen == [("1", 1)]
 
+    @pytest.mark.parametrize("is_durable", [False, True])
+    def test_a_named_subscription_to_a_gone_topic(self, case: Case, is_durable: bool) -> None:
+        """One that several consumers may share ends in peace after its temporary topic, and counts no more."""
+        mine = case.core.temporary(NEWS.kind.TEMPORARY_TOPIC, case.place)
+        terms = SubscribeTerms(name="shared", is_durable=is_durable)
+        subscription = case.core.subscribe(mine, case.place, terms, lambda: None)
+        case.core.end_temporary(mine, case.place)
+        case.core.stop(subscription)
+        case.core.leave(subscription)
+        assert (case.place.made, case.core.destinations()) == (0, [])
+
     def test_a_gone_destination(self, case: Case) -> None:
         """What is in hand when its temporary destination ends counts no more."""
         mine = case.core.temporary(NEWS.kind.TEMPORARY_QUEUE, case.place)
