@@ -31,6 +31,7 @@ from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.text import named, reason_of
 from soapjms.security import WSSE, WSU, Nonces, check_positive, check_timestamp, only_child, refused
 from soapjms.service.request import Request
+from soapjms.validation import block_names
 
 DS: Final = "http://www.w3.org/2000/09/xmldsig#"
 _MORE: Final = "http://www.w3.org/2001/04/xmldsig-more#"
@@ -92,7 +93,7 @@ class Signatures:
             raise UsageError(f"certificates must map owners' names to their certificates, got {certificates!r}")
         check_positive(max_age=max_age, skew=skew, max_nonces=max_nonces)
         self._keys = {name: _key(name, each) for name, each in certificates.items()}
-        self._headers = frozenset(items(headers, "headers", "a list of names"))
+        self._headers = block_names(items(headers, "headers", "a list of names"), "headers")
         self._needs_timestamp, self._lets_attachments = timestamp, attachments
         self._algorithms = METHODS | DIGESTS | (SHA1 if sha1 else frozenset())
         self._max_age, self._skew, self._clock = max_age, skew, clock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from threading import TIMEOUT_MAX
@@ -12,7 +12,7 @@ from brokers.arguments import is_count, is_number
 from brokers.connection import Connection
 from brokers.message import Destination, DestinationKind, MessageType
 from brokers.redaction import shown
-from soapjms.protocol.errors import UsageError
+from soapjms.protocol.errors import UsageError, is_name
 from soapjms.protocol.names import AUTO, PROFILES, Profile
 from soapjms.protocol.text import with_article
 from soapjms.protocol.uri import JmsUri
@@ -189,3 +189,19 @@ def at_least_one(value: int, name: str) -> int:
     if not is_count(value):
         raise UsageError(f"{name} must be an integer of at least 1, got {value!r}")
     return value
+
+
+def block_names(names: Iterable[str], name: str) -> frozenset[str]:
+    """Check names of header blocks, in Clark notation; `{namespace}*` is any block of a namespace.
+
+    Raises:
+        UsageError: one has another form, such as `wsa:To`, and so would be the name of no block.
+    """
+    found = frozenset(names)
+    for each in sorted(found):
+        if not is_name(f"{each[:-1]}any" if each.endswith("}*") else each):
+            raise UsageError(
+                f"{name} must be names of header blocks such as '{{http://www.w3.org/2005/08/addressing}}To', or with *"
+                f" for any block of a namespace, got {each!r}"
+            )
+    return found

@@ -14,6 +14,7 @@ from zeep.wsse.utils import ensure_id, get_security_header
 from brokers.arguments import items
 from soapjms.protocol.envelope import is_among
 from soapjms.protocol.errors import UsageError
+from soapjms.validation import block_names
 
 LIFETIME_SECONDS = 300.0
 SECURITY: Final = frozenset({f"{{{ns.WSSE}}}Security", f"{{{ns.WSSE}}}*"})
@@ -94,7 +95,7 @@ class Signing:
 
 def _names(headers: Collection[str | etree.QName]) -> frozenset[str]:
     given = items(headers, "headers", f"a list of names, as in ['{{{ns.WSA}}}*']", str | etree.QName)
-    names = frozenset(each.text if isinstance(each, etree.QName) else each for each in given)
+    names = block_names((each.text if isinstance(each, etree.QName) else each for each in given), "headers")
     if names & SECURITY:
         raise UsageError("headers must not have the wsse:Security header, which holds the signature itself")
     return names

@@ -166,6 +166,7 @@ class TestTaken:
             ([None], None, "a list of names"),
             ([f"{{{WSSE}}}*"], None, "must not have the wsse:Security header"),
             ([f"{{{WSA}}}*"], object(), "got object"),
+            (["wsa:To"], None, "names of header blocks such as .*, got 'wsa:To'"),
         ],
     )
     def test_headers_that_cannot_be_signed(self, headers: Any, signature: Any, why: str) -> None:
@@ -508,6 +509,10 @@ class TestIncluded:
         ({"ann": 7}, {}, "the certificate of 'ann' cannot be read"),
         (KNOWN, {"headers": "{urn:x}a"}, "headers must be a list of names"),
         (KNOWN, {"headers": [5]}, "headers must be a list of names, got"),
+        *(
+            (KNOWN, {"headers": [f"{{{WSA}}}*", wrong]}, f"headers must be names of header blocks .*, got '{wrong}'")
+            for wrong in ("wsa:To", "To", "{urn:x}")
+        ),
         (KNOWN, {"max_age": -1}, "max_age must be a positive number, got -1"),
     ],
 )
