@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from os import PathLike
 from threading import TIMEOUT_MAX
 from types import UnionType
@@ -77,6 +77,17 @@ def items(
 def is_coroutine(function: object) -> bool:
     """Say whether calling the function makes a coroutine: it is `async def`, or an object whose `__call__` is."""
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def plain_answer(found: T, name: str) -> T:
+    """Return the answer of a caller's function that decides something, such as who is let in.
+
+    Raises:
+        TypeError: it is an awaitable, which nobody awaits: taken for an answer, it would be true.
+    """
+    if isawaitable(found):
+        raise TypeError(f"{name} must be a function that answers at once, got an awaitable from it")
+    return found
 
 
 def check_callback(given: object, name: str) -> None:

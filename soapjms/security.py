@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
-from brokers.arguments import is_coroutine, is_number
+from brokers.arguments import is_coroutine, is_number, plain_answer
 from brokers.listeners.guesses import Guesses
 from soapjms.middleware import takes
 from soapjms.protocol.envelope import blocks_for
@@ -118,7 +118,7 @@ class VerifyMiddleware:
         found = blocks_for(request.envelope, SECURITY, self._roles)
         if len(found) > 1:
             raise refused("InvalidSecurity", f"{len(found)} wsse:Security headers are for this node; there may be one")
-        identity = self._verify(request, found[0] if found else None)
+        identity = plain_answer(self._verify(request, found[0] if found else None), "verify")
         if identity is None or identity is False:
             raise refused("FailedAuthentication")
         return identity
@@ -227,7 +227,7 @@ class UsernameTokens:
     Args:
         passwords: the passwords by user, or a function that returns a user's password, or None for an unknown user.
         check: for passwords that cannot be read: a function of user and password that returns whether they match.
-            Tokens with digests are refused then.
+            It is never asked about an empty password, which is wrong. Tokens with digests are refused then.
         digest_only: refuse passwords in plain text.
         max_age: seconds after its Created at which a token is too old; nonces are remembered as long.
         skew: seconds that a sender's clock may be ahead, or that a Timestamp may have expired.
@@ -257,8 +257,9 @@ class UsernameTokens:
             raise UsageError("digest_only needs passwords: a digest can only be made from the password itself")
         check_positive(max_age=max_age, skew=skew, max_nonces=max_nonces)
         self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
-        if not callable(self._password_of if check is None else check):
-            raise UsageError("passwords must be a mapping or a function, and check a function")
+        asked: object = self._password_of if check is None else check
+        if is_coroutine(asked) or not callable(asked):  # what an async function returns would count as true
+            raise UsageError("passwords must be a mapping or a plain function, and check a plain function")
         self._check = check
         self._digest_only = digest_only
         self._max_age, self._skew, self._clock = max_age, skew, clock
@@ -316,8 +317,8 @@ class UsernameTokens:
     def _is_right(self, kind: str, user: str, password: str | None, nonce: bytes | None, created: str | None) -> bool:
         if kind not in (TEXT, DIGEST) or (kind == TEXT and self._digest_only) or (kind == DIGEST and self._check):
             raise refused("UnsupportedSecurityToken", f"this kind of password is not taken: {named(kind)}")
-        if kind == TEXT:
-            return self._is_password(user, password or "")
+        if kind == TEXT:  # never an empty password, with which a directory takes a login as one of nobody
+            return self._is_password(user, password) if password else False
         if nonce is None or created is None:
             raise refused("InvalidSecurityToken", "a password digest needs a Nonce and a Created")
         known = self._known(user)
@@ -326,7 +327,7 @@ class UsernameTokens:
 
     def _is_password(self, user: str, password: str) -> bool:
         if self._check is not None:
-            return bool(self._check(user, password))
+            return bool(plain_answer(self._check(user, password), "check"))
         known = self._known(user)
         given, wanted = (each.encode("utf-8", "surrogatepass") for each in (password, known or token_hex()))
         return _same(given, wanted) and bool(known)

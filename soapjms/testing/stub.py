@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Self, TypeAlias
 
 from lxml import etree
 
+from brokers.arguments import plain_answer
 from brokers.connection import Connection
 from brokers.message import Message
 from brokers.naming import Names
@@ -160,7 +161,7 @@ class Expectation:
             return f"{self} is over, as a later one in the sequence came"
         if self.came >= self._most:
             return f"{self} is complete"
-        if self._where is not None and not self._where(request):
+        if self._where is not None and not plain_answer(self._where(request), "where"):
             return f"{self} does not take this request: its `where` returned false"
         waiting = None if self._sequence is None else self._sequence.before(self)
         return None if waiting is None else f"{self} must come after {waiting} in a sequence"

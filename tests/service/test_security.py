@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -36,6 +36,19 @@ from soapjms.protocol.envelope import Fault, as_envelope, read_fault
 from soapjms.security import DIGEST, TEXT, WSSE, WSU, Nonces, UsernameTokens, refused
 
 URI = "jms:queue:greeter"
+
+
+async def asleep(*_: Any) -> bool:
+    """Stand for a function that would have to be awaited."""
+    return False
+
+
+class Later:
+    """What such a function returns, without the warning that nobody awaits it."""
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        yield
+        return False
 
 
 class TestHook:
@@ -122,6 +135,12 @@ class TestHook:
         assert isinstance(fault, Fault)
         assert fault.code.endswith("MustUnderstand")
 
+    def test_a_hook_that_nobody_awaits(self) -> None:
+        """A hook that returns an awaitable lets nobody in."""
+        fault = ask(service(lambda request, security: Later()), envelope())
+        assert isinstance(fault, Fault)
+        assert fault.reason == "the service failed"
+
     async def _coroutine(self, request: Any, security: Any) -> Any: ...
 
     def test_no_function(self) -> None:
@@ -202,6 +221,21 @@ class TestText:
         assert ask(made, secured(token())) == "ann"
         assert refusal(made, secured(token("eve")))[0] == "FailedAuthentication"
         assert refusal(made, secured(digested()))[0] == "UnsupportedSecurityToken"
+
+    def test_a_check_that_nobody_awaits(self) -> None:
+        """A function that returns an awaitable lets nobody in: an awaitable would count as true."""
+        made = service(UsernameTokens(check=lambda user, password: Later(), clock=lambda: NOW))
+        fault = ask(made, secured(token(password="wrong")))
+        assert isinstance(fault, Fault)
+        assert fault.reason == "the service failed"
+
+    @pytest.mark.parametrize(
+        "given", [token(password=""), "<s:UsernameToken><s:Username>ann</s:Username></s:UsernameToken>"]
+    )
+    def test_no_password(self, given: str) -> None:
+        """The function is not asked: a directory lets anybody log in, as nobody, with an empty password."""
+        made = service(UsernameTokens(check=lambda user, password: True, clock=lambda: NOW))
+        assert refusal(made, secured(given))[0] == "FailedAuthentication"
 
     def test_only_digests(self) -> None:
         made = service(tokens(digest_only=True))
@@ -332,8 +366,10 @@ class TestDigest:
         ({}, "must get either passwords or check="),
         ({"passwords": {}, "check": print}, "must get either passwords or check="),
         ({"check": print, "digest_only": True}, "needs passwords"),
-        ({"check": "x"}, "and check a function"),
-        ({"passwords": 7}, "must be a mapping or a function"),
+        ({"check": "x"}, "and check a plain function"),
+        ({"check": asleep}, "and check a plain function"),
+        ({"passwords": 7}, "must be a mapping or a plain function"),
+        ({"passwords": asleep}, "must be a mapping or a plain function"),
         ({"passwords": {}, "max_age": 0}, "max_age must be a positive number, got 0"),
         ({"passwords": {}, "skew": True}, "skew must be a positive number, got True"),
         ({"passwords": {}, "max_nonces": float("inf")}, "max_nonces must be a positive number, got inf"),

@@ -254,6 +254,17 @@ class TestStub(Peers):
         assert f"{GREET}: the function that answers it failed: AssertionError('whom?')" in told
         assert f"{PING}: its `where` failed: AssertionError('whom?')" in told
 
+    def test_a_where_that_nobody_awaits(self, stub: StubService, client: Client) -> None:
+        """It fails the test; what it returns would count as true for any request."""
+
+        class Later:
+            def __await__(self) -> Iterator[None]:
+                yield
+
+        stub.expect(GREET, lambda request: Later())
+        assert client.call(envelope()).fault is not None
+        assert f"{GREET}: its `where` failed: TypeError('where must be a function that" in self.unmet(stub)
+
     def test_with(self, other: Connection, connection: Connection) -> None:
         """A `with` statement verifies at its end, unless it ends with another error."""
         with pytest.raises(UnmetExpectationsError), StubService(other, URI) as stub, Client(connection, URI) as client:

@@ -21,7 +21,7 @@ from brokers.amqp.dialect import CAPABILITIES, EMBEDDED, read_address, spell
 from brokers.amqp.machine import MEBIBYTE
 from brokers.amqp.outcomes import INVALID, LIMIT, NOT_ALLOWED, NOT_FOUND, PRECONDITION, UNAUTHORIZED
 from brokers.amqp.url import WebSocketBinding
-from brokers.arguments import check_count, finite, items
+from brokers.arguments import check_count, finite, is_coroutine, items, plain_answer
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError, UsageError
 from brokers.message import MAX_ADDRESS_CHARACTERS, MAX_MESSAGE_OCTETS, Destination, DestinationKind
@@ -143,6 +143,9 @@ class Options:
             if value is not None or name == "hosts":
                 what = f"a set of {'destinations' if kind is Destination else 'strings'}"
                 object.__setattr__(self, name, frozenset(items(value, name, what, kind)))
+        for name in ("users", "may"):
+            if is_coroutine(getattr(self, name)):  # what it returns would count as true
+                raise UsageError(f"{name} must be a plain function, not async def, got {getattr(self, name)!r}")
         if self.may is not None and not callable(self.may):
             raise UsageError(f"may must be Rights, a function or None, got {self.may!r}")
         if not (self.users is None or callable(self.users)):
@@ -164,7 +167,7 @@ class Options:
         if self.users is None:
             return False
         if callable(self.users):
-            return self.users(user, password)
+            return plain_answer(self.users(user, password), "users")
         known = self.users.get(user)
         is_same = hmac.compare_digest((known or "").encode(), password.encode())
         return is_same and known is not None
@@ -249,7 +252,7 @@ class AmqpNodes:
         Raises:
             RefusalError: the destination does not exist, or the user has no right to it.
         """
-        if self._options.may is not None and not self._options.may(user, action, destination):
+        if self._options.may is not None and not plain_answer(self._options.may(user, action, destination), "may"):
             raise RefusalError(UNAUTHORIZED, f"{user or 'an anonymous client'} may not {action} at {destination}")
         if not self._is_there(destination):
             raise RefusalError(NOT_FOUND, f"there is no {destination}")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +62,19 @@ def text(body: str = "x", name: str = "q") -> Message:
     return Message(message_type=MessageType.TEXT, body=body, destination=queue(name))
 
 
+async def asleep(*_: Any) -> bool:
+    """Stand for a function that would have to be awaited."""
+    return False
+
+
+class Later:
+    """What such a function returns, without the warning that nobody awaits it."""
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        yield
+        return False
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
     [
@@ -77,6 +90,8 @@ def text(body: str = "x", name: str = "q") -> Message:
         ({"hosts": None}, "hosts must be a set of strings, got None"),
         ({"destinations": ["a"]}, r"destinations must be a set of destinations, got \['a'\]"),
         ({"may": "ann"}, "may must be Rights, a function or None, got 'ann'"),
+        ({"may": asleep}, "may must be a plain function, not async def"),
+        ({"users": asleep}, "users must be a plain function, not async def"),
         ({"users": ["ann:s3cret"]}, "users must be passwords by user, a function or None, got a list"),
         ({"users": {"ann": b"s3cret"}}, "users must be texts with texts as passwords, got others for the user 'ann'"),
     ],
@@ -139,6 +154,18 @@ def test_passwords_are_checked_by_a_function_and_by_nobody_else() -> None:
         with pytest.raises(LoginRefusedError):
             send_one(with_user(listener, "abc:abc"))
     assert "secret" not in repr(Options(users={"ann": "secret"}))
+
+
+def test_functions_that_nobody_awaits() -> None:
+    """What they return lets nobody in, and permits nothing: an awaitable would count as true."""
+
+    def later(*_: Any) -> Any:
+        return Later()
+
+    with listening(users=later) as listener, pytest.raises(brokers.ConnectionFailedError):
+        send_one(with_user(listener, "ann:wrong"))
+    with listening(may=later) as listener, pytest.raises(brokers.BrokerError):
+        send_one(listener.url)
 
 
 def test_destinations_by_user() -> None:
