@@ -74,6 +74,17 @@ def items(
     raise UsageError(f"{name} must be {what}, got {given!r}{hint}")
 
 
+def switch(value: bool, name: str) -> bool:
+    """Return an option that is on or off.
+
+    Raises:
+        UsageError: it is neither True nor False; `"no"`, for example, would count as True.
+    """
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
 def is_coroutine(function: object) -> bool:
     """Say whether calling the function makes a coroutine: it is `async def`, or an object whose `__call__` is."""
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
-from brokers.arguments import is_coroutine, is_number, plain_answer
+from brokers.arguments import is_coroutine, is_number, plain_answer, switch
 from brokers.listeners.guesses import Guesses
 from soapjms.middleware import takes
 from soapjms.protocol.envelope import blocks_for
@@ -253,7 +253,7 @@ class UsernameTokens:
     ) -> None:
         if (passwords is None) is (check is None):
             raise UsageError("UsernameTokens must get either passwords or check=function(user, password)")
-        if digest_only and check is not None:
+        if switch(digest_only, "digest_only") and check is not None:
             raise UsageError("digest_only needs passwords: a digest can only be made from the password itself")
         check_positive(max_age=max_age, skew=skew, max_nonces=max_nonces)
         self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords

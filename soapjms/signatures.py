@@ -24,7 +24,7 @@ try:
 except ImportError as _error:
     raise ImportError(f"soapjms.signatures needs xmlsec ({_error}): pip install 'soapjms[wsse]'") from _error
 
-from brokers.arguments import items
+from brokers.arguments import items, switch
 from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.envelope import Envelope, is_among
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
@@ -94,8 +94,9 @@ class Signatures:
         check_positive(max_age=max_age, skew=skew, max_nonces=max_nonces)
         self._keys = {name: _key(name, each) for name, each in certificates.items()}
         self._headers = block_names(items(headers, "headers", "a list of names"), "headers")
-        self._needs_timestamp, self._lets_attachments = timestamp, attachments
-        self._algorithms = METHODS | DIGESTS | (SHA1 if sha1 else frozenset())
+        self._needs_timestamp = switch(timestamp, "timestamp")
+        self._lets_attachments = switch(attachments, "attachments")
+        self._algorithms = METHODS | DIGESTS | (SHA1 if switch(sha1, "sha1") else frozenset())
         self._max_age, self._skew, self._clock = max_age, skew, clock
         self._nonces = Nonces(int(max_nonces) or 1)
 

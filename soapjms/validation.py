@@ -120,17 +120,6 @@ def not_negative(seconds: float, name: str = "timeout") -> float:
     return seconds
 
 
-def switch(value: bool, name: str) -> bool:
-    """Return an option that is on or off.
-
-    Raises:
-        UsageError: it is neither True nor False; `"no"`, for example, would count as True.
-    """
-    if not isinstance(value, bool):
-        raise UsageError(f"{name} must be True or False, got {value!r}")
-    return value
-
-
 def string_or_none(value: str | None, name: str) -> str | None:
     """Return a string that may be left out.
 

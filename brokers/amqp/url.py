@@ -15,7 +15,7 @@ from urllib.parse import SplitResult
 from brokers.adapter.failover import OPTIONS
 from brokers.adapter.login import Login, dialect_named
 from brokers.amqp.dialect import NAMED, AmqpDialect, AmqpDialectName
-from brokers.arguments import items
+from brokers.arguments import items, switch
 from brokers.errors import UsageError
 from brokers.message import MAX_MESSAGE_OCTETS
 from brokers.tls import Tls
@@ -284,10 +284,7 @@ def _redirect_hosts_of(given: Collection[str] | None) -> frozenset[str] | None:
 
 
 def _flag_of(name: str, given: bool | None) -> bool | None:
-    """Return True, False or None. Any other value, even a text such as `no`, would count as True."""
-    if given is not None and not isinstance(given, bool):
-        raise UsageError(f"{name} must be True or False, got {given!r}")
-    return given
+    return None if given is None else switch(given, name)
 
 
 def _mechanism_of(name: str | None) -> Mechanism:

@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeAlias, TypedDict, Unpack
 from lxml import etree
 
 from brokers.adapter.wait import GivenUp, await_connected, epoch_milliseconds, when_connected, why_lost
-from brokers.arguments import finite, time_to_close
+from brokers.arguments import finite, switch, time_to_close
 from brokers.connection import Connection, ConnectionState, SendResult
 from brokers.errors import BrokerError, ClosedError, NotSentError, SendFailedError
 from brokers.message import DeliveryMode, Destination, Message, MessageType
@@ -75,7 +75,7 @@ from soapjms.protocol.wsa import unrelated
 from soapjms.protocol.wsdl import Port
 from soapjms.protocol.wsdl.model import read_uri
 from soapjms.tally import Tally
-from soapjms.validation import PayloadTypeName, connection_to, edition, option, payload_type, switch
+from soapjms.validation import PayloadTypeName, connection_to, edition, option, payload_type
 from soapjms.wsdl import read_wsdl
 
 DEFAULT_TIMEOUT: Final = 30.0

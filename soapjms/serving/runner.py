@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 import brokers
 import soapjms
 from brokers.adapter.redelivery import MAX_DELIVERIES
-from brokers.arguments import finite, items
+from brokers.arguments import finite, items, switch
 from brokers.connection import DEFAULT_TIMEOUT
 from brokers.errors import NotInstalledError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
@@ -45,7 +45,7 @@ from soapjms.service.dispatcher import Dispatcher
 from soapjms.service.operations import Middleware, Operations
 from soapjms.service.store.sqlite import SqliteStore
 from soapjms.serving.status_page import START_TIMEOUT, library
-from soapjms.validation import at_least_one, not_negative, switch
+from soapjms.validation import at_least_one, not_negative
 from soapjms.wsdl import read_wsdl
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from lxml import etree
 
-from brokers.arguments import finite, is_coroutine, time_to_close
+from brokers.arguments import finite, is_coroutine, switch, time_to_close
 from brokers.connection import Connection
 from brokers.message import MessageType
 from brokers.naming import Names
@@ -36,7 +36,7 @@ from soapjms.protocol.limits import DEFAULT_LIMITS, Limits
 from soapjms.protocol.names import AUTO, DEFAULT_PROFILE, Auto, Profile, ProfileName
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
-from soapjms.validation import PayloadTypeName, connection_to, edition, option, payload_type, switch
+from soapjms.validation import PayloadTypeName, connection_to, edition, option, payload_type
 from soapjms.zeep.errors import failure
 
 

@@ -366,6 +366,7 @@ class TestDigest:
         ({}, "must get either passwords or check="),
         ({"passwords": {}, "check": print}, "must get either passwords or check="),
         ({"check": print, "digest_only": True}, "needs passwords"),
+        ({"passwords": {}, "digest_only": "no"}, "digest_only must be"),
         ({"check": "x"}, "and check a plain function"),
         ({"check": asleep}, "and check a plain function"),
         ({"passwords": 7}, "must be a mapping or a plain function"),

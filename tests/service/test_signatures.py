@@ -513,6 +513,7 @@ class TestIncluded:
             (KNOWN, {"headers": [f"{{{WSA}}}*", wrong]}, f"headers must be names of header blocks .*, got '{wrong}'")
             for wrong in ("wsa:To", "To", "{urn:x}")
         ),
+        *((KNOWN, {name: "no"}, f"{name} must be") for name in ("timestamp", "attachments", "sha1")),
         (KNOWN, {"max_age": -1}, "max_age must be a positive number, got -1"),
     ],
 )

@@ -21,7 +21,7 @@ from brokers.amqp.dialect import CAPABILITIES, EMBEDDED, read_address, spell
 from brokers.amqp.machine import MEBIBYTE
 from brokers.amqp.outcomes import INVALID, LIMIT, NOT_ALLOWED, NOT_FOUND, PRECONDITION, UNAUTHORIZED
 from brokers.amqp.url import WebSocketBinding
-from brokers.arguments import check_count, finite, is_coroutine, items, plain_answer
+from brokers.arguments import check_count, finite, is_coroutine, items, plain_answer, switch
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError, UsageError
 from brokers.message import MAX_ADDRESS_CHARACTERS, MAX_MESSAGE_OCTETS, Destination, DestinationKind
@@ -143,6 +143,9 @@ class Options:
             if value is not None or name == "hosts":
                 what = f"a set of {'destinations' if kind is Destination else 'strings'}"
                 object.__setattr__(self, name, frozenset(items(value, name, what, kind)))
+        for name in ("anonymous", "assume_rejected"):
+            if not (name == "anonymous" and self.anonymous is None):
+                switch(getattr(self, name), name)
         for name in ("users", "may"):
             if is_coroutine(getattr(self, name)):  # what it returns would count as true
                 raise UsageError(f"{name} must be a plain function, not async def, got {getattr(self, name)!r}")

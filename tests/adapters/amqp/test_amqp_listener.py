@@ -89,6 +89,8 @@ class Later:
         ({"origins": "https://a"}, "origins must be a set of strings, got 'https://a'"),
         ({"hosts": None}, "hosts must be a set of strings, got None"),
         ({"destinations": ["a"]}, r"destinations must be a set of destinations, got \['a'\]"),
+        ({"anonymous": "no"}, "anonymous must be True or False, got 'no'"),
+        ({"assume_rejected": None}, "assume_rejected must be True or False, got None"),
         ({"may": "ann"}, "may must be Rights, a function or None, got 'ann'"),
         ({"may": asleep}, "may must be a plain function, not async def"),
         ({"users": asleep}, "users must be a plain function, not async def"),
