@@ -6,6 +6,7 @@ Only code that turns the words of a command line into arguments, and results int
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from typing import Final
 
 from soapjms.cli.status import INTERRUPTED_STATUS, USAGE_STATUS
@@ -24,4 +25,6 @@ def main() -> None:
         sys.exit(USAGE_STATUS)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED_STATUS)
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr has it: an encoding may lack a character
     soapjms(prog_name="soapjms")

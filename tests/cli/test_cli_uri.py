@@ -167,3 +167,18 @@ def test_as_a_process() -> None:
         done = subprocess.run([*command, uri], env=environment, capture_output=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (status, b"")
         assert json.loads(done.stdout)["well_formed"] is (status == 0)
+
+
+def test_a_character_that_the_output_cannot_encode() -> None:
+    """It is printed as an escape, as on stderr, and is no error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "soapjms", "uri", "parse", "jms:queue:R%C3%A9s"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "R\\xe9s" in done.stdout
