@@ -14,7 +14,7 @@ from calling_kit import NS, PATIENCE, SOAP_11, OnEachBroker, element, envelope
 from lxml import etree
 from places import ROOT
 from security_kit import NOW, ask, refusal, service
-from signature_kit import ANN, ELLIPTIC, EVE, KNOWN, SHA_256, XPATH, signatures
+from signature_kit import ANN, ELLIPTIC, EVE, KNOWN, SHA_256, XPATH, Signer, signatures
 from zeep.wsse import BinarySignature, Signature
 from zeep.wsse.signature import MemorySignature
 from zeep.wsse.utils import get_security_header
@@ -27,7 +27,7 @@ from brokers.embedded import Broker
 from soapjms import Attachment, Dispatcher, SoapVersion
 from soapjms.protocol.envelope import as_envelope
 from soapjms.security import WSSE, WSU
-from soapjms.signatures import DS, Signatures
+from soapjms.signatures import DS, EXCLUSIVE, Signatures
 from soapjms.zeep import Signing
 
 WSDL = ROOT / "examples" / "greeter.wsdl"
@@ -54,6 +54,45 @@ class TestTaken:
         assert asked(ANN.sign(envelope("x", version)), version) == "ann"
         elliptic = (xmlsec.Transform.ECDSA_SHA256, xmlsec.Transform.SHA512)
         assert asked(ELLIPTIC.sign(envelope("x", version), elliptic), version) == "bob"
+
+    @pytest.mark.parametrize("prefixes", ["", "s", "#default", "xsi #default s", "unknown", "ds wsu s xsi"])
+    @pytest.mark.parametrize("signer", [ANN, ELLIPTIC])
+    def test_prefixes_that_are_signed(self, signer: Signer, prefixes: str) -> None:
+        """The canonical form may be told of prefixes that count although they are only within values."""
+        method = xmlsec.Transform.RSA_SHA256 if signer is ANN else xmlsec.Transform.ECDSA_SHA384
+        root = etree.fromstring(
+            f'<s:Envelope xmlns:s="{SOAP_11.namespace}" xmlns="urn:default" xmlns:xsi="urn:instance" xmlns:ds="{DS}">'
+            f'<s:Header/><s:Body><greetMe xmlns="{NS}" xml:lang="el"> x&#13;</greetMe></s:Body></s:Envelope>'
+        )
+
+        def told(info: etree._Element) -> None:
+            etree.SubElement(info[0], f"{{{EXCLUSIVE}}}InclusiveNamespaces", PrefixList=prefixes)
+
+        signer.sign_more(root, method=method, change=told)
+        assert asked(root) == ("ann" if signer is ANN else "bob")
+        value = next(root.iter(f"{{{DS}}}SignatureValue"))
+        value.text = base64.b64encode(b"x" * 256).decode()
+        assert refused(root)[0] == "FailedCheck"
+        value.text = "no base64"
+        assert refused(root)[0] == "FailedCheck"
+
+    def test_large_content_is_digested_for_one_signer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Who signed is found by the signature alone, so a large Body costs the same for one known signer or many."""
+        verified: list[str] = []
+
+        class Counting(xmlsec.SignatureContext):  # type: ignore[misc]  # no types there
+            def verify(self, node: etree._Element) -> None:
+                verified.append(node.tag)
+                super().verify(node)
+
+        monkeypatch.setattr(xmlsec, "SignatureContext", Counting)
+        root, many = ANN.sign(envelope()), {f"eve {number}": EVE.certificate for number in range(9)}
+        assert (
+            ask(service(Signatures({**many, "ann": ANN.certificate}, clock=lambda: NOW)), etree.tostring(root)) == "ann"
+        )
+        assert len(verified) == 1
+        assert refusal(service(Signatures(many, clock=lambda: NOW)), etree.tostring(root))[0] == "FailedCheck"
+        assert len(verified) == 1
 
     def test_files(self, tmp_path: Path) -> None:
         """Certificates are paths as well; zeep's other signature refers to its certificate elsewhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import trustme
@@ -35,10 +36,16 @@ class Signer:
         Signing(MemorySignature(self.key, self.certificate, None, *algorithms), clock=lambda: at).apply(root, {})
         return root
 
-    def sign_more(self, root: etree._Element, *blocks: etree._Element) -> None:
-        """Sign header blocks as well, which zeep does not."""
+    def sign_more(
+        self,
+        root: etree._Element,
+        *blocks: etree._Element,
+        method: Any = xmlsec.Transform.RSA_SHA256,
+        change: Callable[[etree._Element], None] = lambda info: None,
+    ) -> None:
+        """Sign header blocks as well, which zeep does not; `change` gets the SignedInfo before."""
         security = get_security_header(root)
-        signature = xmlsec.template.create(root, xmlsec.Transform.EXCL_C14N, xmlsec.Transform.RSA_SHA256)
+        signature = xmlsec.template.create(root, xmlsec.Transform.EXCL_C14N, method)
         stamp = etree.SubElement(security, f"{{{WSU}}}Timestamp")
         etree.SubElement(stamp, f"{{{WSU}}}Created").text = "2023-11-14T22:13:20Z"
         security.insert(0, signature)
@@ -48,6 +55,7 @@ class Signer:
             reference = xmlsec.template.add_reference(signature, xmlsec.Transform.SHA256, uri=f"#{ensure_id(each)}")
             xmlsec.template.add_transform(reference, xmlsec.Transform.EXCL_C14N)
             context.register_id(each, "Id", WSU)
+        change(signature[0])
         context.sign(signature)
 
 
