@@ -274,6 +274,7 @@ def octets_signed(signature: etree._Element) -> bytes:
     for _ in reading:  # which finds none
         pass
     alone = reading.root
+    assert alone is not None, "it was read to its end"
     given = alone.find(f"{{{DS}}}CanonicalizationMethod/{{{EXCLUSIVE}}}InclusiveNamespaces")
     prefixes = [] if given is None else given.get("PrefixList", "").split()
     return etree.tostring(alone, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=prefixes)
