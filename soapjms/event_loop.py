@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
+from threading import get_ident
 from typing import Final, TypeVar, Unpack
 
 from brokers.connection import DEFAULT_TIMEOUT, Connection
@@ -57,14 +58,18 @@ async def result_of(promised: Future[T], forget: Callable[[T], object] | None = 
         return await asyncio.wrap_future(promised)
     except BaseException:
         if forget is not None:
-            promised.add_done_callback(partial(_forget, forget))  # the thread may still be at it
+            promised.add_done_callback(partial(_forget, forget, get_ident()))  # the thread may still be at it
         raise
 
 
-def _forget(forget: Callable[[T], object], done: Future[T]) -> None:
-    """Forget a result on a thread of its own: this may be called in the event loop, which must not be blocked."""
-    if not done.cancelled() and done.exception() is None:
+def _forget(forget: Callable[[T], object], loop: int, done: Future[T]) -> None:
+    """Forget a result, never on the thread of the event loop, `loop`, which must not be blocked."""
+    if done.cancelled() or done.exception() is not None:
+        return
+    if get_ident() == loop:
         Thread(target=forget, args=[done.result()], name="soapjms-forget", daemon=True).start()
+    else:
+        forget(done.result())
 
 
 @asynccontextmanager
