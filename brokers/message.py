@@ -462,6 +462,16 @@ def body_problem(message: Message) -> str | None:
     return f"a {message.message_type} message cannot carry a body of type {type(body).__name__}; accepted is {known}"
 
 
+def check_message(given: object) -> None:
+    """Check that a caller gives a message.
+
+    Raises:
+        UsageError: it is something else, such as a body.
+    """
+    if not isinstance(given, Message):
+        raise UsageError(f"message must be a brokers.Message, got {type(given).__name__}")
+
+
 FIELD_TYPES: Final[Mapping[str, type]] = {
     "properties": Properties,
     "destination": Destination,
@@ -477,6 +487,14 @@ FIELD_TYPES: Final[Mapping[str, type]] = {
 """The Python types of the fields of a message beside its type and body; all but the properties may be None."""
 
 
+MAKERS: Final[Mapping[str, str]] = {
+    "properties": "; brokers.properties({name: value}) makes them",
+    "destination": "; brokers.queue(name) makes one",
+    "reply_to": "; brokers.queue(name) makes one",
+}
+"""What makes the value of a field, as the end of an error."""
+
+
 def field_problem(message: Message) -> str | None:
     """Return which field, or which part of one, has a value of a wrong Python type, and what is accepted; or None.
 
@@ -487,7 +505,7 @@ def field_problem(message: Message) -> str | None:
         value = getattr(given, name)
         if not isinstance(value, accepted) and (value is not None or accepted is Properties):
             or_none = "" if accepted is Properties else " or None"
-            return f"{name} of a message must be {accepted.__name__}{or_none}, got {value!r:.100}"
+            return f"{name} of a message must be {accepted.__name__}{or_none}, got {value!r:.100}{MAKERS.get(name, '')}"
     for place in (given.destination, given.reply_to):
         if place is not None and not isinstance(place.name, str | None):
             return f"name of a destination must be str or None, got {place.name!r:.100}"

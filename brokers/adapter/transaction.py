@@ -39,10 +39,10 @@ def own_delivery(delivery: Delivery, owner: DeliveryOwner[DeliveryT]) -> Deliver
     """Return `delivery`, having checked that it belongs to a connection.
 
     Raises:
-        UsageError: it belongs to another connection.
+        UsageError: it belongs to another connection, or is something else, such as its message.
     """
     if not owner.owns(delivery):
-        raise UsageError("the delivery belongs to another connection")
+        raise UsageError(f"delivery must be one that a consumer of this connection got, got {type(delivery).__name__}")
     return delivery
 
 
@@ -50,10 +50,10 @@ def own_transaction(transaction: Transaction, owner: object, kind: type[Transact
     """Return `transaction`, having checked that it belongs to a connection, whose transactions are of a `kind`.
 
     Raises:
-        UsageError: it belongs to another connection.
+        UsageError: it belongs to another connection, or is something else.
     """
     if not isinstance(transaction, kind) or transaction.owner is not owner:
-        raise UsageError("the transaction belongs to another connection")
+        raise UsageError(f"transaction must be what begin() of this connection returned, got {transaction!r:.100}")
     return transaction
 
 

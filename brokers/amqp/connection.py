@@ -50,7 +50,7 @@ from brokers.errors import (
     SendFailedError,
     UnsupportedError,
 )
-from brokers.message import Destination, DestinationKind, Message
+from brokers.message import Destination, DestinationKind, Message, check_message
 from brokers.threads.futures import Completion
 
 
@@ -109,6 +109,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             UsageError: the message has no destination, or content that AMQP cannot carry; see `to_amqp_message`.
             StaleDestinationError: the temporary destination belongs to an earlier generation of this connection.
         """
+        check_message(message)
         if transaction is not None:
             self._usable()
             own_transaction(transaction, self, AmqpTransaction).send(message)

@@ -37,7 +37,7 @@ from brokers.connection import (
 from brokers.embedded.core import EmbeddedCore
 from brokers.embedded.queues import Batch, Handover, OutletSubscription, SubscribeTerms
 from brokers.errors import BrokerError, SendFailedError
-from brokers.message import Destination, DestinationKind, Message
+from brokers.message import Destination, DestinationKind, Message, check_message
 from brokers.selector import Selector
 from brokers.threads.bursts import after_burst
 from brokers.threads.futures import Completion, DoneCompletion
@@ -331,6 +331,7 @@ class EmbeddedConnection(AdapterConnection):
         if self._life.state is not ConnectionState.CONNECTED:
             self._require_connected()
         if transaction is not None:
+            check_message(message)
             return self.completed(own_transaction(transaction, self, EmbeddedTransaction).add(message))
         stamped = self._core.stamp(message)
         try:

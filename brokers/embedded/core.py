@@ -58,7 +58,7 @@ from brokers.errors import (
     StaleDestinationError,
     UsageError,
 )
-from brokers.message import Destination, DestinationKind, Message, field_problem
+from brokers.message import Destination, DestinationKind, Message, check_message, field_problem
 from brokers.threads.timer import left
 
 
@@ -302,8 +302,9 @@ class EmbeddedCore:
         Raises:
             UsageError: the message has no destination, or a field or a body that does not fit its type.
         """
-        destination = message.destination
+        destination = getattr(message, "destination", None)  # of a caller who may give something else
         if not isinstance(destination, Destination):
+            check_message(message)
             raise UsageError(field_problem(message) or "the message has no destination")
         if not destination.name:
             key_of(destination)  # raises

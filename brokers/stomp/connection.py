@@ -20,7 +20,7 @@ from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
 from brokers.adapter.transaction import own_transaction
 from brokers.connection import Capabilities, Delivery, OnDelivery, OnSent, SendResult, SubscribeOptions, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError, UsageError
-from brokers.message import DeliveryMode, Destination, DestinationKind, Message, field_problem
+from brokers.message import DeliveryMode, Destination, DestinationKind, Message, check_message, field_problem
 from brokers.stomp.acknowledge import Releases, StompSubscription
 from brokers.stomp.codec import Frames, pack
 from brokers.stomp.consumer import StompConsumer, StompConsumerContext, StompDelivery
@@ -139,6 +139,7 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             UsageError: the message has no destination, or content that STOMP cannot carry; see `to_frame`.
             StaleDestinationError: the temporary destination was not made by this generation of the connection.
         """
+        check_message(message)
         link = self._usable()
         if transaction is not None:
             own_transaction(transaction, self, StompTransaction).send(message)

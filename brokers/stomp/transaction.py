@@ -25,7 +25,7 @@ from brokers.adapter.consumer import DeliveryState
 from brokers.adapter.transaction import DeferredTransaction, DeliveryOwner, went_back
 from brokers.connection import RefusedSend
 from brokers.errors import BrokerError, ClosedError, SendFailedError
-from brokers.message import Message
+from brokers.message import Message, check_message
 from brokers.stomp.acknowledge import StompArrival, StompSubscription
 from brokers.stomp.codec import Frames, joined, pack, pack_head
 from brokers.stomp.collection import AcceptedMessage
@@ -111,6 +111,7 @@ class StompTransaction(DeferredTransaction[StompDelivery]):
             StaleDestinationError: the temporary destination belongs to an earlier generation.
             ClosedError: the transaction was committed or aborted before.
         """
+        check_message(message)
         receipt = self.owner.new_id("receipt")
         frame = self.owner.encode(self._link, message, receipt, self._name)
         with self._lock:

@@ -322,8 +322,8 @@ def test_changed() -> None:
         ("priority", "high", "priority of a message must be int or None, got 'high'"),
         ("type", 7, "type of a message must be str or None, got 7"),
         ("properties", None, "properties of a message must be Properties, got None"),
-        ("properties", {"a": 1}, "properties of a message must be Properties, got {'a': 1}"),
-        ("destination", "q", "destination of a message must be Destination or None, got 'q'"),
+        ("properties", {"a": 1}, "properties of a message must be Properties, got {'a': 1}; brokers.properties("),
+        ("destination", "q", "destination of a message must be Destination or None, got 'q'; brokers.queue("),
         ("reply_to", queue(7), "name of a destination must be str or None, got 7"),  # type: ignore[arg-type]
         ("properties", Properties([typed("a", 1)._replace(name=1)]), "a property must have a str name"),
         (

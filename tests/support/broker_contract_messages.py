@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from threading import Barrier
 from typing import Any, Final
@@ -121,6 +122,35 @@ class MessageContract(Fixtures):
         with pytest.raises(UsageError, match=name):
             connection.send(replace(sent, **wrong))
         assert round_trip(connection, sent).body == "next"
+
+    @pytest.mark.parametrize("given", ["hello", None, queue("a")], ids=str)
+    def test_something_else_than_a_message(self, connection: Connection, given: Any) -> None:
+        """It is refused at once, in a transaction too, whatever else is wrong; the error names the argument."""
+        refused = partial(pytest.raises, UsageError, match=r"message must be a brokers\.Message, got ")
+        with refused():
+            connection.send(given)
+        with refused():
+            connection.send(given, "hello")  # type: ignore[arg-type]
+        if connection.capabilities.transactions:
+            transaction = connection.begin()
+            with refused():
+                transaction.send(given)
+            transaction.abort()
+
+    def test_something_else_than_a_transaction_or_a_delivery(self, connection: Connection) -> None:
+        """The error names the argument, and where one comes from."""
+        given: Any = Message(message_type=MessageType.TEXT, body="hello", destination=queue(fresh()))
+        if connection.capabilities.transactions:
+            with pytest.raises(
+                UsageError, match=r"transaction must be what begin\(\) of this connection returned, got 'x'"
+            ):
+                connection.send(given, "x")  # type: ignore[arg-type]
+            transaction = connection.begin()
+            with pytest.raises(
+                UsageError, match=r"delivery must be one that a consumer of this connection got, got Mess"
+            ):
+                transaction.accept(given)
+            transaction.abort()
 
     def test_a_view_is_sent_as_bytes(self, connection: Connection) -> None:
         """A body may be a view of a larger one; what arrives is bytes."""

@@ -32,7 +32,7 @@ from brokers.errors import (
     UnsupportedError,
     UsageError,
 )
-from brokers.message import Destination, DestinationKind, Message, queue, typed
+from brokers.message import Destination, DestinationKind, Message, check_message, queue, typed
 from brokers.smqp.adapter.consumer import SmqpConsumer
 from brokers.smqp.adapter.messages import is_raw, to_content, topic_of
 from brokers.smqp.client.commands import number_in
@@ -131,6 +131,7 @@ class SmqpConnection(AdapterConnection):
         ConnectionLostError if it is not known whether the server has the message. That includes an answer that did not
         come in time: then the session cannot be used any more, and is re-established.
         """
+        check_message(message)
         until = inf if timeout is None else monotonic() + timeout
         self._require_open()
         if transaction is not None:
