@@ -98,7 +98,7 @@ def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[Con
         wrong = next((each for each in options if f"unexpected keyword argument {each!r}" in str(error)), None)
         if wrong is None:
             raise
-        near = get_close_matches(wrong, ConnectArguments.__annotations__, n=1)
+        near = get_close_matches(wrong, ["timeout", *ConnectArguments.__annotations__], n=1)
         meant = f"; perhaps {near[0]}= was meant" if near and near[0] != wrong else ""
         raise UsageError(f"connections to {scheme}: have no option {wrong}={meant}") from None
     return connection

@@ -13,6 +13,7 @@ from soapjms.protocol.errors import Blame, BlameName, SoapFaultError, UsageError
 from soapjms.protocol.names import Mep, SoapVersion
 from soapjms.protocol.wsdl import Binding, Operation, Place, Port, Service, WsdlVersion
 from soapjms.protocol.wsdl.elements import CONTEXT_PARAMETER, Extension
+from soapjms.protocol.wsdl.model import read_uri
 
 Detail = TypeVar("Detail")
 
@@ -107,8 +108,11 @@ class PortContract:
         """Return where calls go: the port, if it is SOAP over JMS, with `uri` in place of its address if one is given.
 
         Raises:
+            InvalidUriError: `uri` is not a `jms:` URI.
             UsageError: neither a `uri` nor a `jms:` address of the port is there.
         """
+        if uri is not None:
+            read_uri(uri, {})
         place = Place(self.wsdl, 0)
         operations = tuple(
             Operation(name, each.action, Mep.ONE_WAY if each.one_way else Mep.REQUEST_RESPONSE, place)

@@ -119,7 +119,8 @@ def read_envelope(envelope: bytes | str | etree._Element, limits: Limits = DEFAU
             raise ValueError(f"it must be bytes, str or an lxml element, got {type(envelope).__name__}")
         return as_envelope(envelope), serialize(envelope)
     except ValueError as error:
-        raise InvalidEnvelopeError(f"the content to send is not a SOAP envelope: {error}") from None
+        hint = "; an lxml element is given an envelope, text is not" if isinstance(envelope, bytes | str) else ""
+        raise InvalidEnvelopeError(f"the content to send is not a SOAP envelope: {error}{hint}") from None
 
 
 def serialize(root: etree._Element) -> bytes:

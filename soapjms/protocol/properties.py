@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -270,7 +271,9 @@ def read_value(name: str, text: str, origin: Origin) -> Value:
     row = row_of(name)
     if row is None:
         known = ", ".join(BINDING_PROPERTIES)
-        raise InvalidPropertyError(f"unknown binding property {name!r} in {origin}; known are: {known}")
+        near = get_close_matches(name, BINDING_PROPERTIES, n=1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise InvalidPropertyError(f"unknown binding property {name!r} in {origin}{meant}; known are: {known}")
     try:
         return row.type.read(text)
     except (ValueError, KeyError):

@@ -384,6 +384,9 @@ def _module_of(target: str, example: str) -> tuple[ModuleType, str]:
     module_name, colon, name = target.partition(":")
     if not module_name or not colon or not name:
         raise UsageError(f"a name to import must be MODULE:NAME, such as {example}, got {target!r}")
+    if module_name.endswith(".py"):
+        meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise UsageError(f"a name to import must be MODULE:NAME, got {target!r}; write {meant}:{name}")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

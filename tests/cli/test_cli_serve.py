@@ -85,6 +85,8 @@ class TestUsage:
         [
             (["bank", *EMBEDDED], "must be MODULE:NAME, such as bank.service:service, got 'bank'"),
             (["nowhere:service", *EMBEDDED], "the module nowhere cannot be imported: No module named 'nowhere'"),
+            (["bank.py:service", *EMBEDDED], "must be MODULE:NAME, got 'bank.py:service'; write bank:service"),
+            (["a/b.py:service", *EMBEDDED], "must be MODULE:NAME, got 'a/b.py:service'; write a.b:service"),
             (
                 ["bank:nobody", *EMBEDDED],
                 f"target must be a soapjms.Service, got bank:nobody; {SERVICES / 'bank.py'} has: bank:service",

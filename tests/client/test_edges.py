@@ -126,6 +126,7 @@ class TestShown(Peers):
         """One that no adapter has, or that the scheme's adapter has not, is named, with what was perhaps meant."""
         for url, option, said in (
             ("stomp://a", "heartbet", "connections to stomp: have no option heartbet=; perhaps heartbeat= was meant"),
+            ("embedded:", "timout", "connections to embedded: have no option timout=; perhaps timeout= was meant"),
             ("embedded:", "idle", "connections to embedded: have no option idle="),
             ("amqp://localhost:1", "max_octets", "connections to amqp: have no option max_octets="),
             ("stomp://localhost:1", "mechanism", "connections to stomp: have no option mechanism="),

@@ -329,8 +329,11 @@ def test_addresses_and_properties(bank: ModuleType, connection: Connection) -> N
     seen = [(each.destination.name, each.endpoint.time_to_live, each.endpoint.priority) for each in sent]
     assert seen == [("bank", 60000, 7), ("other", 5, None), ("other", 60000, 2)]
     assert [each.operation for each in sent] == ["import"] * 3
-    with pytest.raises(UsageError):
-        bank.BankClient(connection, "http://bank")
+    for client, given in ((bank.BankClient, "http://bank"), (bank.AsyncBankClient, "bank")):
+        with pytest.raises(soapjms.InvalidUriError, match=f"'{given}' at 0: .* a JMS URI begins with jms:"):
+            client(connection, given)
+    with pytest.raises(soapjms.InvalidUriError, match="uri must be a jms: URI"):
+        bank.BankClient(connection, 7)
 
 
 @pytest.mark.parametrize("version", SoapVersion)

@@ -290,10 +290,12 @@ def test_a_truth_is_no_number() -> None:
 
 def test_unknown_property() -> None:
     """A name that is no binding property is refused, and told those there are."""
-    with pytest.raises(InvalidPropertyError, match=r"unknown binding property 'prority' in environment; known are: .*"):
+    with pytest.raises(InvalidPropertyError, match=r"'prority' in environment \(did you mean priority\?\); known"):
         resolve(environment={"prority": 4})
-    with pytest.raises(InvalidPropertyError, match="in service"):
-        resolve(wsdl={Origin.SERVICE: {"prority": "4"}})
+    with pytest.raises(InvalidPropertyError, match=r"'colour' in service; known are: lookupVariant"):
+        resolve(wsdl={Origin.SERVICE: {"colour": "4"}})
+    with pytest.raises(InvalidPropertyError, match=r"did you mean timeToLive\?"):
+        resolve(environment={"timetolive": 4})
 
 
 # The table

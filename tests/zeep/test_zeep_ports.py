@@ -200,7 +200,7 @@ def test_create_service(connection: Connection, tmp_path: Path) -> None:
         for address, said in (
             ("http://other/", "'http://other/'"),
             (5, "address must be a jms: URI as text, got 5"),
-            ("jms:other", "no second colon"),
+            ("jms:other", "no second colon; a JMS URI is jms:variant:destination, such as jms:queue:orders"),
         ):
             with pytest.raises(UsageError, match=said):
                 client.create_service(BINDING, address)

@@ -70,7 +70,9 @@ FINDINGS: Final[Mapping[str, FindingRow]] = MappingProxyType(
         # scheme and variant
         "wrongScheme": FindingRow("it begins with {seen}; a JMS URI begins with jms:", _S, _S, _S),
         "schemeCase": FindingRow("the scheme is written {seen}; write it jms", _N, _N, _N),
-        "noVariant": FindingRow("no second colon; a JMS URI is jms:variant:destination", _S, _S, _S),
+        "noVariant": FindingRow(
+            "no second colon; a JMS URI is jms:variant:destination, such as jms:queue:orders", _S, _S, _S
+        ),
         "emptyVariant": FindingRow("the variant is empty; it is jndi, queue, topic or another name", _S, _S, _S),
         "slashInVariant": FindingRow(
             "{seen} holds a slash and is no variant; a JMS URI is jms:variant:destination", _S, _S, _S
