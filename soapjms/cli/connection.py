@@ -10,7 +10,7 @@ import click
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.connection import Connection
 from brokers.errors import BrokerError
-from brokers.naming import Names
+from brokers.naming import Names, NamingError
 from brokers.redaction import shown
 from soapjms.cli.commands import SECONDS, F, grouped
 from soapjms.cli.options import ALLOW_OPTION, check_place, names_option, port_in, port_option, uri_option, wsdl_option
@@ -100,7 +100,7 @@ def opened(
     """Connect to the URL or, without one, to the broker that the JNDI names lead to.
 
     Raises:
-        click.UsageError: neither is given.
+        click.UsageError: neither is given, or the names do not allow the broker.
         UsageError, BrokerError: the URL cannot be read, or no broker answers. The error text repeats no password.
     """
     if url is not None:
@@ -109,4 +109,9 @@ def opened(
         raise click.UsageError(
             "give --connection, such as stomp://USER:PASSWORD@HOST:61613, or set SOAPJMS_CONNECTION; or --names"
         )
-    return connect_uri(place, names, properties=properties, timeout=timeout)
+    try:
+        return connect_uri(place, names, properties=properties, timeout=timeout)
+    except NamingError as error:
+        raise click.UsageError(
+            f"{error}. Give --connection URL, or --names a .toml file with [allowed_brokers]"
+        ) from error

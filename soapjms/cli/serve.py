@@ -123,7 +123,7 @@ serving_options: Final = grouped(
     _option("--verify", "Function that identifies the sender; see docs/security.md.", metavar="MODULE:NAME"),
     _option(
         "--durable",
-        "Durable subscription to the served topic; needs clientId=NAME in the URL. soapjms unsubscribe deletes it.",
+        "Durable subscription to the served topic; needs clientId=… in the URL. soapjms unsubscribe deletes it.",
         metavar="NAME",
     ),
     _option(

@@ -218,6 +218,20 @@ def test_a_port_of_a_wsdl(url: str, connection: Connection, file: Path) -> None:
     assert message.properties.value(names.SOAP_ACTION) == "urn:soapjms:echo/pingMe"
 
 
+def test_jndi_names_of_java_clients_allow_no_broker(file: Path, tmp_path: Path) -> None:
+    """A jndi.properties names a broker, and has no place to allow one: the error says what does."""
+    path = tmp_path / "jndi.properties"
+    path.write_text(
+        "java.naming.factory.initial = org.apache.activemq.jndi.ActiveMQInitialContextFactory\n"
+        "java.naming.provider.url = tcp://localhost:61616\nqueue.jms/Greeter = greeter\n"
+    )
+    done = run("call", "--names", path, "--uri", "jms:jndi:jms%2FGreeter", file)
+    assert done.exit_code == 2
+    assert (
+        "leads to tcp://localhost:61616, which is not allowed; allowed are: none. Give --connection URL" in done.stderr
+    )
+
+
 def test_jndi_names_lead_to_the_broker(url: str, connection: Connection, file: Path, tmp_path: Path) -> None:
     """Without --connection, the connection factory of --names is used."""
     path = tmp_path / "names.toml"
