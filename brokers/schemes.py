@@ -75,12 +75,14 @@ class ConnectArguments(TypedDict, total=False):
 def connect(url: str, *, timeout: float = DEFAULT_TIMEOUT, **options: Unpack[ConnectArguments]) -> Connection:
     """Connect to the broker at `url` and return the connection once it is usable.
 
+    `with connect("stomp://admin:admin@localhost:61613") as connection: …` closes it at the end of the block.
+
     Args:
         url: `embedded:` or `embedded:NAME` for a broker in this process, `stomp://USER:PASSWORD@HOST:PORT` or `amqp://…`
             for ActiveMQ and Artemis, `stomp+ssl://` and `amqps://` for the same over TLS, `failover:(URL,URL)` for the
             first of several that answers.
         timeout: seconds that connecting may take; positive and finite.
-        options: options of the adapter, which override the parameters of `url`; see its module.
+        options: options of the adapter, which override the parameters of `url`: docs/brokers.md lists both.
 
     Raises:
         UnknownSchemeError: no adapter serves the scheme of `url`, or it has none; the text says what to write.

@@ -256,6 +256,8 @@ class AsyncClientArguments(ClientArguments, total=False):
 class AsyncClient:
     """Calls the service behind a `jms:` URI or a WSDL's port, from asyncio. Usable in an `async with` statement.
 
+    `async with soapjms.AsyncClient(connection, "jms:queue:greeter") as client: response = await client.call(envelope)`.
+
     A cancelled task drops its call, and `asyncio.timeout` works as everywhere; the event loop is never blocked, even if
     the broker stops reading.
 

@@ -265,6 +265,8 @@ class PlainClientArguments(ClientArguments, total=False):
 class Client:
     """Calls the service behind a `jms:` URI or a WSDL's port. Thread-safe. Usable in a `with` statement.
 
+    `with soapjms.Client(connection, "jms:queue:greeter") as client: response = client.call(envelope, timeout=10)`.
+
     Args:
         connection: the connection to the broker; the caller closes it.
         uri: the URI of the service, with any binding properties as parameters, or a WSDL's port. Clients may share a
@@ -447,7 +449,10 @@ class Client:
         attachments: Sequence[Attachment] = (),
         retry_of: CallFailedError | None = None,
     ) -> None:
-        """Send a one-way message, and return when the broker has it. See `Sender` for its JMSCorrelationID.
+        """Send a one-way message, and return when the broker has it.
+
+        On a broker that does not keep the JMSMessageID with a redelivery, it gets a JMSCorrelationID, by which the
+        store of a service recognizes it.
 
         `timeout` covers restoring a lost connection and the broker's confirmation; for the other arguments see `call`.
 

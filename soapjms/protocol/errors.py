@@ -97,12 +97,15 @@ class CallTrace:
 
 
 class CallFailedError(SoapJmsError):
-    """A call or one-way message ended in the state Fail.
+    """A call got no response, or a one-way message was not sent: the exchange ended in the state Fail.
+
+    `outcome` says whether the service may have carried it out, and so whether calling again is safe: with
+    `client.call(envelope, retry_of=error)`, which a service with a store answers without running it twice.
 
     Attributes:
         text: what happened, without the trace.
         reason: the failure reason of the specification.
-        outcome: what became of the message.
+        outcome: what became of the message: see `SendOutcome`.
         retry: what `retry_of=` needs to send the message again, or None.
         trace: how far it came; None if the message was never made. Its text is part of the error's.
     """
@@ -192,7 +195,8 @@ class SoapFaultError(SoapJmsError):
 
     Args:
         reason: the text for people; any other object, such as an exception, is converted to its text.
-        blame: whose mistake it was: `Sender` or `Receiver`, or another of `BLAMES`.
+        blame: whose mistake it was: `Sender` or `Receiver`, which SOAP 1.1 calls `Client` and `Server`; or
+            `MustUnderstand` or `VersionMismatch`.
         detail: an element with application detail, or None.
         subcodes: names in Clark notation that refine `blame`, from the general to the specific: the Subcodes of SOAP
             1.2; SOAP 1.1, which has one code, gets the last of them.
@@ -202,7 +206,7 @@ class SoapFaultError(SoapJmsError):
         code: the fault code of a received fault, in Clark notation.
 
     Raises:
-        UsageError: `blame` is not one of `BLAMES`, or a subcode has no namespace.
+        UsageError: `blame` is another text, or a subcode has no namespace.
     """
 
     def __init__(

@@ -157,6 +157,8 @@ class DispatcherArguments(TypedDict, total=False):
 class Dispatcher:
     """Serves the requests that come to a `jms:` URI or a WSDL's port. A `with` statement starts and closes it.
 
+    `with soapjms.Dispatcher(connection, "jms:queue:greeter", service): …` serves until the block ends.
+
     Args:
         connection: the connection to the broker; the caller closes it.
         uri: the URI that requests come to, with any binding properties as parameters, or a WSDL's port.

@@ -24,6 +24,9 @@ F = TypeVar("F", bound=Callable[[Any], Any])
 class Service(Operations):
     """Functions by the SOAP action and element they answer. Register them before a dispatcher runs the service.
 
+    `service = soapjms.Service()`, then `@service.operation("{urn:greeter}greetMe")` above each function: it gets the
+    `Request`, and returns the element of the answer. `Service.from_wsdl` makes one whose functions take values.
+
     Args:
         policy: what becomes of a request whose function fails, for operations without their own policy.
         understands: SOAP header blocks that the functions process, in Clark notation; `{namespace}*` for all of a
@@ -54,6 +57,9 @@ class Service(Operations):
     ) -> TypedService:
         """Make a service of a WSDL 1.1, whose functions take Python values and return them.
 
+        `service = soapjms.Service.from_wsdl("greeter.wsdl")`, then `@service.operation("greetMe")` above
+        `def greet(name): return f"Hello {name}"`. docs/services.md says what functions take and return.
+
         Args:
             wsdl: the path of the WSDL file.
             implementation: an object of a class that inherits from a service class that `soapjms wsdl generate` wrote;
@@ -83,6 +89,9 @@ class Service(Operations):
         self, name: str, *, action: str | None = None, policy: Policy | None = None, reply_action: str | None = None
     ) -> Callable[[F], F]:
         """Register the decorated function for requests whose body element is called `name`. It may be `async`.
+
+        It gets the `Request`, and returns the element of the answer, a `Reply`, or None for an empty body; or it raises
+        a `SoapFaultError`.
 
         Args:
             name: the element's name in Clark notation, `{namespace}local`; `{}local` for one without a namespace.

@@ -122,6 +122,8 @@ class _AsyncService(_Named, AsyncServiceProxy):
 class Client(zeep.Client):
     """A `zeep.Client` over JMS. A `with` statement closes its transport.
 
+    `soapjms.zeep.Client("greeter.wsdl", connection=connection).service.greetMe("World")`.
+
     Args:
         wsdl: a path, an open binary file, a `zeep.wsdl.Document`, or with a `loader` a URL.
         wsse, plugins, settings: see zeep.
