@@ -51,7 +51,7 @@ COMMANDS: Final[Mapping[str, CommandEntry]] = {
     "serve": CommandEntry("soapjms.cli.serve", "Answer requests with the functions of a service."),
     "unsubscribe": CommandEntry("soapjms.cli.unsubscribe", "Delete a durable subscription."),
     "uri": CommandEntry("soapjms.cli.uri", "Show the meaning of a jms: URI and its errors."),
-    "wsdl": CommandEntry("soapjms.cli.wsdl", "Show a WSDL for SOAP/JMS, check it, or add a port to it."),
+    "wsdl": CommandEntry("soapjms.cli.wsdl", "Show, check and extend a WSDL, or generate code."),
 }
 
 
