@@ -218,6 +218,11 @@ class Nonces:
 # UsernameTokens
 
 
+def _is_plain(function: object) -> bool:
+    """Say whether a function can be asked; what an `async` one returns would count as true."""
+    return callable(function) and not is_coroutine(function)
+
+
 class UsernameTokens:
     """A `verify` hook for UsernameTokens, with text or digest passwords. The identity is the user's name.
 
@@ -257,9 +262,10 @@ class UsernameTokens:
             raise UsageError("digest_only needs passwords: a digest can only be made from the password itself")
         check_positive(max_age=max_age, skew=skew, max_nonces=max_nonces)
         self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
-        asked: object = self._password_of if check is None else check
-        if is_coroutine(asked) or not callable(asked):  # what an async function returns would count as true
-            raise UsageError("passwords must be a mapping or a plain function, and check a plain function")
+        if check is None and not _is_plain(self._password_of):
+            raise UsageError(f"passwords must be a mapping or a plain function (user), got {type(passwords).__name__}")
+        if check is not None and not _is_plain(check):
+            raise UsageError(f"check must be a plain function (user, password), got {type(check).__name__}")
         self._check = check
         self._digest_only = digest_only
         self._max_age, self._skew, self._clock = max_age, skew, clock

@@ -34,7 +34,8 @@ class Signing:
         clock: returns the time in epoch seconds.
 
     Raises:
-        UsageError: `headers` is not a list of such names, or has the Security header, or needs a signature of zeep's.
+        UsageError: `signature` has no `apply`; or `headers` is not a list of such names, has the Security header, or
+            needs a signature of zeep's.
     """
 
     def __init__(
@@ -45,6 +46,10 @@ class Signing:
         lifetime: float = LIFETIME_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        if not callable(getattr(signature, "apply", None)):
+            raise UsageError(
+                f"signature must be one of zeep's, such as BinarySignature, got {type(signature).__name__}"
+            )
         self._signature = signature
         self._names = _names(headers)
         if self._names and not hasattr(signature, "key_data"):

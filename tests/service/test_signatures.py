@@ -213,6 +213,13 @@ class TestTaken:
         with pytest.raises(soapjms.UsageError, match=why):
             Signing(signature or MemorySignature(ANN.key, ANN.certificate), headers=headers)
 
+    def test_what_cannot_sign(self) -> None:
+        """It is refused when it is given, not at the first call, and not shown."""
+        with pytest.raises(
+            soapjms.UsageError, match="signature must be one of zeep's, such as BinarySignature, got str$"
+        ):
+            Signing("key.pem")
+
     def test_our_own_addressing(self) -> None:
         """Our client writes WS-Addressing before it signs, and signs it if it is told to; one on the way that changes a
         header of it is found out."""
