@@ -121,8 +121,8 @@ def _mended(error: UsageError | BrokerError, place: str | Port) -> str:
 
 
 DEFAULT_SCHEME: Final = "stomp"
-ADVISED_URL: Final = re.compile(r"; write ([a-z+]+://)([\w.:\[\]-]+)")
-"""Matches the URL that the error of a wrong port advises."""
+ADVISED_URL: Final = re.compile(r"; write ([a-z+]+://)(?:USER:PASSWORD@)?([\w.:\[\]-]+)")
+"""Matches the URL that the error of a wrong port, or of a missing login, advises."""
 
 START: Final = "docker compose up --wait activemq"
 LOOK_AGAIN: Final = "soapjms doctor --uri URI"

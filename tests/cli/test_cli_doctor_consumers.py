@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from calling_kit import fresh
@@ -108,6 +109,16 @@ def test_on_qpid(qpid: Qpid) -> None:
     """It does not tell its clients."""
     seen = consumers(qpid.amqp_url, f"jms:queue:{fresh()}")
     assert seen["text"] == "cannot be known here: Qpid Broker-J tells it only over HTTP, in its own console"
+
+
+def test_over_smqp_without_an_account() -> None:
+    """The command to type has the place of the account once, and the host after it."""
+    with running() as server:
+        url = f"smqp://{urlsplit(prepared(server)).netloc.rpartition('@')[2]}"
+        checks = said("doctor", "--connection", url, "--timeout", "20", status=1)["checks"]
+    (login,) = [each for each in checks if each["check"] == "login"]
+    assert "an SMQP URL must have an account and a password" in login["text"]
+    assert login["command"] == "export SOAPJMS_CONNECTION=smqp://USER:PASSWORD@HOST:PORT"
 
 
 def test_over_smqp() -> None:
