@@ -428,5 +428,9 @@ def _prepare(server: Server, wanted: Setup, *, jms: bool) -> None:
     if jms:
         server.administer(lambda admin: admin.prepare_for_jms())
     server.administer(wanted.apply)
+    if not server.administer(lambda admin: admin.accounts()):
+        click.echo(
+            "Warning: the SMQP server has no account, so nobody can log in; --setup FILE adds accounts", err=True
+        )
     for peer in wanted.links:
         server.link(peer)

@@ -87,6 +87,18 @@ def broker(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], list
         process.stderr.close()
 
 
+def test_a_server_without_accounts_says_so(setup: Path) -> None:
+    """Nobody can use it, and the option that adds accounts is named; a server with accounts warns of nothing."""
+    for arguments, said in (((), "has no account, so nobody can log in; --setup FILE adds"), (("--setup", setup), "")):
+        with broker("--smqp", "127.0.0.1:0", *arguments) as (process, _):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+            assert process.stderr is not None
+            written = process.stderr.read()
+        assert said in written
+        assert ("Warning" in written) is bool(said)
+
+
 def test_what_was_answered_survives_sigkill(setup: Path, tmp_path: Path) -> None:
     """Accounts, topics and messages are there after it; SIGTERM ends it with 0, and its clients are told."""
     arguments = ("--smqp", "127.0.0.1:0", "--setup", setup, "--store", tmp_path / "store")
