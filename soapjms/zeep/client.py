@@ -25,7 +25,10 @@ from soapjms.zeep.clients import ClientEndpoints, EndpointArguments
 from soapjms.zeep.declarations import Declarations
 from soapjms.zeep.loader import DocumentLoader, Loader, imports_of, octets_of
 
-UNKNOWN_OPTIONS: Final[Mapping[str, str]] = {"timeout": ": seconds to wait are given as operation_timeout"}
+UNKNOWN_OPTIONS: Final[Mapping[str, str]] = {
+    "timeout": ": seconds to wait are given as operation_timeout",
+    "uri": ": an address in place of the WSDL's is given to create_service(BINDING, URI)",
+}
 """Options that other clients have, and what to give here."""
 
 

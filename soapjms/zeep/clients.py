@@ -103,7 +103,7 @@ class ClientEndpoints:
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._connection = connection_to(connection)
-        self.operation_timeout = finite(operation_timeout)
+        self.operation_timeout = finite(operation_timeout, "operation_timeout")
         self._profile = None if profile == AUTO else edition(profile, "")
         self._middleware = middleware_given(middleware, is_async=None)
         self.addressing = switch(addressing, "addressing")

@@ -523,10 +523,18 @@ class TestErrors(Gallery):
                 ({"connection": connection, "wsse": [("ann", "pw")]}, "wsse must be an object such as .*, got a tuple"),
                 ({"connection": connection, "profile": "rec"}, "profile must be a Profile"),
                 ({"connection": connection, "message_type": "map"}, "message_type must be 'bytes' or 'text'"),
+                (
+                    {"connection": connection, "operation_timeout": "5"},
+                    "operation_timeout must be a positive, finite .*'5'",
+                ),
             ):
                 with pytest.raises(UsageError, match=message):
                     Client(path, **arguments)
-            for wrong, hint in (("timeout", ": seconds to wait are given as operation_timeout"), ("speed", "")):
+            for wrong, hint in (
+                ("timeout", ": seconds to wait are given as operation_timeout"),
+                ("uri", r": an address in place of the WSDL's is given to create_service\(BINDING, URI\)"),
+                ("speed", ""),
+            ):
                 said = f"unexpected keyword argument '{wrong}'{hint}; there are: addressing, allow, limits, "
                 with pytest.raises(TypeError, match=said):
                     Client(path, connection=connection, **{wrong: 5})
