@@ -211,7 +211,8 @@ def assert_conforms(
     """Assert that captured messages break no rule, judged as in a replay. An empty capture is a failure too.
 
     Args:
-        captured: a capture (`soapjms_capture`, or another recorder), the path of a capture log, or records.
+        captured: a capture (`soapjms_capture`, or another recorder), the path of a capture log or of a folder with
+            such logs, or records.
         profile: the edition of the specification or the dialect to judge by, or its name.
         allow: ids of assertions that may be violated, such as `Protocol-2015`.
         strict: whether to fail for warnings too: for a violated SHOULD, or a known deviation of a dialect.
@@ -238,7 +239,8 @@ def assert_conforms(
 
 def _records(captured: Captured) -> list[Record]:
     if isinstance(captured, str | Path):
-        return read_log(Path(captured))
+        path = Path(captured)
+        return read_logs(_logs_in(path)) if path.is_dir() else read_log(path)
     if not isinstance(captured, Recorder):
         return list(captured)
     if captured.failed:
@@ -246,6 +248,11 @@ def _records(captured: Captured) -> list[Record]:
             f"messages that could not be recorded in {captured.path}: {captured.failed}; see the log"
         )
     return captured.records() if isinstance(captured, Traffic) else read_logs(captured.files)
+
+
+def _logs_in(folder: Path) -> list[Path]:
+    """Return the logs of a folder that `soapjms capture` wrote, in the order of their names."""
+    return sorted(each for each in folder.iterdir() if each.name.endswith((".jsonl", ".jsonl.gz")))
 
 
 def _titles(profile: Profile) -> dict[str, str]:

@@ -104,6 +104,24 @@ def test_a_peer_with_its_dialect(tmp_path: Path) -> None:
         assert_conforms(DATA / "cxf-exchanges.jsonl", "cxf")
 
 
+def test_a_folder_of_a_capture(tmp_path: Path) -> None:
+    """All its logs are judged together: a response in one file meets its request in another. Other files are left."""
+    lines = (DATA / "cxf-exchanges.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "capture-0001.jsonl").write_bytes(b"".join(lines[:1]))
+    (tmp_path / "capture-0002.jsonl.gz").write_bytes(gzip.compress(b"".join(lines[1:])))
+    (tmp_path / "notes.txt").write_text("no log")
+    told = set()
+    for captured in (tmp_path, str(tmp_path), DATA / "cxf-exchanges.jsonl"):
+        with pytest.raises(ConformanceError) as caught:
+            assert_conforms(captured, "cxf", strict=True)
+        told.add(str(caught.value))
+    assert len(told) == 1
+    assert_conforms(tmp_path, "cxf", allow="Protocol-2010")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConformanceError, match="nothing was captured"):
+        assert_conforms(tmp_path / "empty")
+
+
 def test_a_dialect_is_no_failure_but_a_warning() -> None:
     """What a dialect is known to do fails the test only where it is strict."""
     bad = request_message(
