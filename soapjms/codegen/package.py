@@ -66,7 +66,9 @@ def generate_package(
         OSError: the package cannot be written.
     """
     if not package.isidentifier() or iskeyword(package):
-        raise UsageError(f"package must be a Python identifier, such as bank_client, got {package!r}")
+        *outer, name = package.split(".")
+        within = f"; write {name}, and the folder {'/'.join(outer)} of out" if all([*outer, name]) and outer else ""
+        raise UsageError(f"package must be a Python identifier, such as bank_client, got {package!r}{within}")
     folder = Path(out)
     if not folder.is_dir():
         raise UsageError(f"out must be a folder that exists, got {str(out)!r}")

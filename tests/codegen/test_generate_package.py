@@ -120,7 +120,7 @@ def test_a_package_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     [
         ("a-b", ".", "package must be a Python identifier"),
         ("class", ".", "package must be a Python identifier"),
-        ("a.b", ".", "package must be a Python identifier"),
+        ("a.b.c", ".", r"identifier, such as bank_client, got 'a\.b\.c'; write c, and the folder a/b of out$"),
         ("../a", ".", "package must be a Python identifier"),
         (
             "json",
