@@ -14,7 +14,7 @@ from typing import Final
 
 from brokers.smqp.protocol.commands import Command, Notice, format_command
 from brokers.smqp.protocol.messages import DELIVERY_COUNT
-from brokers.smqp.protocol.topics import covers, parent
+from brokers.smqp.protocol.topics import covers, fold, moved, parent
 from brokers.smqp.server.accounts import Accounts
 from brokers.smqp.server.actions import Action, Timer, Timers
 from brokers.smqp.server.announcements import Announcements
@@ -180,6 +180,13 @@ class SmqpCore:
         """Return the topics that the patterns cover and whose subscriptions end with their sessions."""
         found = [*self.directory.all_of(TopicKind.QUEUE), *self.directory.all_of(TopicKind.SESSION)]
         return [topic for topic in found if any(covers(pattern, topic.folded) for pattern in patterns)]
+
+    def follow(self, old: str, new: str) -> None:
+        """Change all subscriptions at or below a renamed topic, including those that end with their sessions."""
+        self.subscriptions.follow(old, new)
+        for session in self.sessions.values():
+            names = [moved(name, old, new) or name for name in session.interests.values()]
+            session.interests = {fold(name): name for name in names}
 
     def is_temporary(self, topic: Topic) -> bool:
         """Say whether a topic ends with the session that created it: it is two levels below `/temporary`, and not of

@@ -36,6 +36,7 @@ from brokers import (  # noqa: E402 - follows the imports above
     topic,
 )
 from brokers.smqp.adapter import SmqpConnection  # noqa: E402 - as above
+from brokers.smqp.adapter import connect as connect_with  # noqa: E402 - as above
 from brokers.smqp.adapter.messages import to_content, to_message  # noqa: E402 - as above
 from brokers.smqp.client import ClientOptions, Received  # noqa: E402 - as above
 from brokers.smqp.protocol.dialect import STRICT  # noqa: E402 - as above
@@ -188,6 +189,24 @@ def test_topics_of_smqp_as_they_are() -> None:
             assert server.server.engine.core.subscriptions.count(1) == 0
             with pytest.raises(SendFailedError, match="404"):
                 connection.send(text(topic("/none"), "x")).result(PATIENCE)
+
+
+def test_consumers_follow_a_renamed_queue() -> None:
+    """They get what is sent to its new name, and, as they look after their own name, what is sent to the old one."""
+    inbox = Inbox()
+    with running(limits=SmqpLimits()) as server:
+        url = prepared(server)
+        server.accounts("operator", is_admin=True)
+        operator = server.client("operator", listen=False)
+        with (
+            connect_with(url, options=ClientOptions(check=0.2)) as connection,
+            connect(url) as other,
+            connection.consume(queue("orders"), inbox),
+        ):
+            operator.data("SET TOPIC NAME /queue/orders /queue/sales")
+            for name in ("sales", "orders"):
+                send(other, text(queue(name), name))
+            assert inbox.bodies(2) == ["sales", "orders"]
 
 
 def test_temporary_destinations_end_with_their_connection(broker: ReachedByUrl) -> None:

@@ -514,6 +514,40 @@ def test_SM_108_SM_109_a_topic_gets_another_name(server: Running) -> None:
     assert client.data("LIST TOPIC /") == ["/b", "/c", "/v > /c/d/x"]
 
 
+def test_consumers_follow_a_queue_to_another_name(server: Running) -> None:
+    """Their subscriptions, with and without wildcards, move with it; what waits goes to subscribers of the new name."""
+    server.server.administer(lambda admin: admin.prepare_for_jms())
+    consumers, operator = [server.client("alice") for _ in range(3)], server.client("bob", listen=False)
+    operator.data("CREATE TOPIC /queue/a")
+    operator.data("CREATE TOPIC /queue/c/d")
+    operator.data("CREATE TOPIC /queue/e")
+    for consumer, pattern in zip(consumers, ("/queue/a", "/queue/c/*", "/queue/e/*"), strict=True):
+        consumer.data(f"SUB MESSAGE {pattern}")
+    for old, new in (("a", "b"), ("c", "C2")):
+        operator.data(f"SET TOPIC NAME /queue/{old} /queue/{new}")
+    operator.data("CREATE TOPIC /queue/w")
+    waiting = operator.publish("/queue/w", "1")
+    operator.data("SET TOPIC NAME /queue/w /queue/e/f")
+    assert consumers[2].smuid() == waiting
+    for consumer, topic in zip(consumers, ("/queue/b", "/queue/c2/d", "/queue/e/f"), strict=True):
+        assert operator.data(f"COUNT SUB {topic}") == ["1"]
+        assert operator.publish(topic, "2") == consumer.smuid()
+    assert consumers[0].data("UNSUB *") == ["MESSAGE /queue/b"]
+
+
+def test_only_the_operator_moves_topics_to_another_kind(server: Running) -> None:
+    """A client moves a queue to where it could create one, and an ordinary topic likewise."""
+    server.accounts("operator", is_admin=True)
+    server.server.administer(lambda admin: admin.prepare_for_jms())
+    client, operator = server.client("alice", listen=False), server.client("operator", listen=False)
+    for topic in ("/queue/a", "/t"):
+        client.data(f"CREATE TOPIC {topic}")
+    for old, new in (("/queue/a", "/topic/a"), ("/queue/a", "/a"), ("/t", "/queue/t")):
+        assert client.code(f"SET TOPIC NAME {old} {new}") == 405
+    assert client.code("SET TOPIC NAME /queue/a /queue/b/c") == 200
+    assert operator.code("SET TOPIC NAME /queue/b/c /a") == 200
+
+
 def test_SM_111_keywords_are_replaced(server: Running) -> None:
     """All of them."""
     server.topics("/a", keywords=("OLD", "OLDER"))

@@ -96,7 +96,7 @@ def make_path(
         spelled = each if above is None else f"{above.path}/{each.rpartition('/')[2]}"
         above = core.directory.add(
             spelled,
-            kind or (TopicKind.TOPIC if above is None else above.kind),
+            kind or _kind_below(above),
             target=target if is_last else None,
             keywords=keywords if is_last else (),
             is_login=is_login,
@@ -104,6 +104,11 @@ def make_path(
         core.announce.topic(core.announce.listeners(spelled), spelled, "ADDED")
     assert above is not None
     return above
+
+
+def _kind_below(above: Topic | None) -> TopicKind:
+    """Return the kind of the topics that clients create directly below `above`, or below `/` for None."""
+    return TopicKind.TOPIC if above is None else above.kind
 
 
 def _found_above(core: SmqpCore, path: str) -> tuple[Topic | None, list[str]]:
@@ -144,8 +149,7 @@ def _need_of_clients(core: SmqpCore, session: SmqpSession, *topics: Topic) -> No
         RefusedError: 405.
     """
     for topic in topics:
-        above = core.directory.find(parent(topic.path))
-        if topic.kind is not (TopicKind.TOPIC if above is None else above.kind) and not session.owner.is_admin:
+        if topic.kind is not _kind_below(core.directory.find(parent(topic.path))) and not session.owner.is_admin:
             raise RefusedError(ReplyCode.NOT_ALLOWED, f"{topic.path} belongs to the operator, as its kind shows")
 
 
@@ -185,19 +189,30 @@ def rename(core: SmqpCore, session: SmqpSession, heard: ReceivedCommand) -> Smqp
     old = topic.path
     moving = [topic, *core.directory.below(old)]
     _need_of_clients(core, session, *moving)
-    path = _place(core, command.target)
+    path = _place(core, session, topic, command.target)
     listeners = core.announce.listeners(old)
     core.directory.rename(topic, path)
-    core.subscriptions.follow(old, path)
     core.deliveries.rename([(path + each.path[len(old) :], each.path) for each in moving])
+    core.follow(old, path)
+    for each in moving:
+        if each.kind is TopicKind.QUEUE:
+            core.wake_queue(core.directory.get(each.number))  # its new path may have subscribers of its own
     core.announce.topic(listeners, old, f"RENAME {path}")
     return OK
 
 
-def _place(core: SmqpCore, path: str) -> str:
-    """Create the parents of a path; return the path with their spelling."""
+def _place(core: SmqpCore, session: SmqpSession, topic: Topic, path: str) -> str:
+    """Create the parents of a topic's new path; return the path with their spelling.
+
+    Raises:
+        RefusedError: 405 if only the operator can create a topic of its kind there, else as `make_path`.
+    """
     found, missing = _found_above(core, path)
     _check_parent(core, found, more=len(missing), is_login=False)
+    if topic.kind is not _kind_below(found) and not session.owner.is_admin:
+        raise RefusedError(
+            ReplyCode.NOT_ALLOWED, f"only the operator can move a {topic.kind} such as {topic.path} there"
+        )
     if parent(path) == ROOT:
         return path
     above = make_path(core, parent(path))
