@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,10 +28,10 @@ import brokers
 import soapjms
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.arguments import finite, items, switch
-from brokers.connection import DEFAULT_TIMEOUT
+from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.errors import NotInstalledError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
-from brokers.threads.thread import Thread
+from brokers.threads.thread import Thread, future_of
 from soapjms import events
 from soapjms.bridge.wsgi import WsgiService
 from soapjms.destinations import connect_url
@@ -103,6 +104,9 @@ NOT_THE_USERS: Final = (
 
 REPORT_SECONDS: Final = 1.0
 """Seconds between two health reports."""
+
+CONNECT_POLL_SECONDS: Final = 0.2
+"""Interval, in seconds, at which connecting to the broker looks whether serving is to end."""
 
 PING_TIMEOUT: Final = 2.0
 LEAVE_TIMEOUT: Final = 1.0
@@ -248,7 +252,9 @@ def _run(options: ServeOptions, stop: Event, report: Report, announce: Announce)
     place, profile = _place(options, service)
     names = _names(options.names)
     with ExitStack() as stack:
-        connection = connect_url(options.connection, DEFAULT_TIMEOUT)
+        connection = _connection(options.connection, stop)
+        if connection is None:
+            return True
         stack.callback(connection.close, LEAVE_TIMEOUT)
         store = _store(options)
         if store is not None:
@@ -284,6 +290,21 @@ def _run(options: ServeOptions, stop: Event, report: Report, announce: Announce)
         events.SERVE_GRACE_OVER.log(options.grace)
     events.SERVE_ENDED.log(", ".join(f"{count} {what}" for what, count in sorted(dispatcher.counts.items())) or "none")
     return dead is None and is_finished
+
+
+def _connection(url: str, stop: Event) -> Connection | None:
+    """Connect to the broker; return None if `stop` was set before it answered. What comes later is closed."""
+    attempt = future_of(partial(connect_url, url, DEFAULT_TIMEOUT), "soapjms-connect")
+    while not stop.is_set():
+        if wait([attempt], CONNECT_POLL_SECONDS).done:
+            return attempt.result()
+    attempt.add_done_callback(_close_late)
+    return None
+
+
+def _close_late(attempt: Future[Connection]) -> None:
+    if attempt.exception() is None:
+        attempt.result().close(LEAVE_TIMEOUT)
 
 
 def _service(options: ServeOptions) -> Operations:

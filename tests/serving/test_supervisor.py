@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import signal
+import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -285,6 +286,21 @@ def test_no_broker() -> None:
     """One process does not try again: that is the program's to decide."""
     with nobody() as port, pytest.raises(BrokerError, match=r"no connection to stomp://127\.0\.0\.1"):
         serve(ServeOptions(target=echoing(), connection=f"stomp://127.0.0.1:{port}", uri=URI), Event())
+
+
+def test_the_end_while_the_broker_does_not_answer() -> None:
+    """Serving ends at once, and a connection that comes about later is closed."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"stomp://127.0.0.1:{listener.getsockname()[1]}"
+        program = Program(ServeOptions(target=echoing(), connection=url, uri=URI))
+        broker, _ = listener.accept()
+        with broker:
+            assert broker.recv(1)
+            assert program.ended()
+            broker.settimeout(PATIENCE)
+            broker.sendall(b"CONNECTED\nversion:1.2\n\n\0")
+            while broker.recv(65536):
+                pass
 
 
 def test_options_are_picklable() -> None:
