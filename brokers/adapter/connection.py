@@ -7,7 +7,6 @@ destinations are handled here for every protocol. Sessions and the sending of me
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,7 +14,6 @@ from functools import partial
 from threading import Condition, Lock
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
-from weakref import WeakSet
 
 from brokers import events
 from brokers.adapter.consumer import THREAD_RETRY_SECONDS, LastingConsumer, SessionT, temporary_kind
@@ -24,6 +22,7 @@ from brokers.arguments import time_to_close
 from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState, SubscribeOptions
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
 from brokers.message import Destination, DestinationKind
+from brokers.threads.fork import after_fork
 from brokers.threads.futures import Callbacks, Completion, NearCompletion
 from brokers.threads.pool import Crew, Turns
 from brokers.threads.timer import Deadlines, left
@@ -124,7 +123,12 @@ class AdapterConnection(Connection):
 
     Args:
         name: of the connection, for its threads and logs.
+
+    Attributes:
+        is_forked: whether it belongs to the process that this one was forked from.
     """
+
+    is_forked = False
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -132,12 +136,12 @@ class AdapterConnection(Connection):
         self._life = ConnectionLife(self._callbacks)
         self._lock = Lock()
         self._is_closing = False
-        _CONNECTIONS.add(self)
+        after_fork(self, AdapterConnection._end_by_fork)
 
     def _end_by_fork(self) -> None:
         """Close in a forked process, without a word to the broker, which knows only the process before."""
         self._lock = Lock()
-        self._is_closing = True
+        self._is_closing = self.is_forked = True
         self._life.end_by_fork()
 
     @property
@@ -174,18 +178,6 @@ class AdapterConnection(Connection):
         if self._is_closing or self.state is not ConnectionState.CONNECTED:
             self._require_not_closing()
             raise self._life.failure()
-
-
-_CONNECTIONS: Final[WeakSet[AdapterConnection]] = WeakSet()
-"""All connections, for forked processes."""
-
-
-def _end_all_by_fork() -> None:
-    for each in _CONNECTIONS:
-        each._end_by_fork()
-
-
-os.register_at_fork(after_in_child=_end_all_by_fork)
 
 
 ATTEMPT_SECONDS: Final = 20.0

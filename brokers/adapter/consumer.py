@@ -85,6 +85,8 @@ class DeliveryState(Enum):
 class ConsumerOwner(Protocol):
     """The part of a connection that its consumers use."""
 
+    is_forked: bool
+
     def usable_session(self) -> tuple[Any, int]:
         """Return the session and its generation; raise BrokerError if there is none or the connection is closed."""
 
@@ -241,6 +243,18 @@ class LastingConsumer(Consumer, Generic[SessionT, ArrivalT, DeliveryT]):
                 self._tell("")
                 seconds = monotonic() - self._since
         events.CONSUMER_RENEWED.log(self.options.destination, seconds)
+
+    def close(self) -> None:
+        """End the subscription; deliveries that are not accepted go back at once, even during `on_delivery`.
+
+        In a forked process it does nothing: the subscription is that of the process before.
+        """
+        if not self.owner.is_forked:
+            self._close()
+
+    @abstractmethod
+    def _close(self) -> None:
+        """End the subscription."""
 
     def stop(self) -> None:
         """Start no further `on_delivery`; held deliveries may still be settled."""

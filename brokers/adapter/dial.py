@@ -6,7 +6,6 @@ What is spoken then belongs in the adapters.
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -15,10 +14,10 @@ from functools import partial
 from threading import Lock
 from time import monotonic
 from typing import Any, Final, Protocol, TypeAlias
-from weakref import WeakSet
 
 from brokers.adapter.probe import MIN_TIMEOUT_SECONDS, first_octets, wait_or_ask
 from brokers.adapter.wrong_port import PortUrl, check_tls, perhaps
+from brokers.threads.fork import after_fork
 
 ALERT: Final = "ALERT"
 """Part of OpenSSL's names of errors that a peer with TLS has told."""
@@ -63,24 +62,11 @@ def connected(host: str, port: int, until: float, finish: Finish, hold: Hold = l
                 plain.close()
                 raise
             made = finish(plain, due)
-            _SOCKETS.add(made)
+            after_fork(made, socket.socket.close)  # so that no other process writes into this session
             return made
         except OSError as error:
             failure = error
     raise failure
-
-
-_SOCKETS: Final[WeakSet[socket.socket]] = WeakSet()
-"""All connected sockets, for forked processes."""
-
-
-def _leave_all_by_fork() -> None:
-    """Close this process's copies of all sockets, so that it cannot write into the sessions of the process before."""
-    for each in _SOCKETS:
-        each.close()
-
-
-os.register_at_fork(after_in_child=_leave_all_by_fork)
 
 
 def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:

@@ -243,8 +243,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
             self._go(error)
         return True
 
-    def close(self) -> None:
-        """End the link; deliveries that are not accepted go back at once, even during `on_delivery`."""
+    def _close(self) -> None:
         self.stop()
         with self._replacing:
             self._is_closed = True

@@ -392,8 +392,7 @@ class StompConsumer(LastingConsumer[StompSession, StompArrival, StompDelivery]):
         if subscription is self._subscription and subscription.is_live:
             self._note_ended(why)
 
-    def close(self) -> None:
-        """End the subscription; deliveries that are not accepted go back at once, even during `on_delivery`."""
+    def _close(self) -> None:
         is_reader = self._is_reader
         until = monotonic() + (0.0 if is_reader else self._shared.timeout)
         self.stop()

@@ -7,7 +7,6 @@ line that cannot be written is counted and logged, and the call that it belongs 
 from __future__ import annotations
 
 import atexit
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -16,11 +15,11 @@ from pathlib import Path
 from threading import Event, Lock
 from types import TracebackType
 from typing import Final, Self
-from weakref import WeakSet
 
 from brokers.connection import Connection, Delivery
 from brokers.errors import UsageError
 from brokers.message import Destination, DestinationKind, Message, changed
+from brokers.threads.fork import after_fork
 from brokers.threads.thread import Thread
 from soapjms import events
 from soapjms.capture.log import DEFAULT_ROTATION_OCTETS, LogFiles, utc_now
@@ -97,7 +96,7 @@ class Recorder:
             ) from error
         self._closed = Event()
         self._flusher: Thread | None = None
-        _RECORDERS.add(self)
+        after_fork(self, Recorder._begin_anew)
 
     @property
     def files(self) -> list[Path]:
@@ -224,18 +223,6 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-_RECORDERS: Final[WeakSet[Recorder]] = WeakSet()
-"""All recorders, for forked processes."""
-
-
-def _begin_all_anew() -> None:
-    for each in _RECORDERS:
-        each._begin_anew()
-
-
-os.register_at_fork(after_in_child=_begin_all_anew)
 
 
 def record(

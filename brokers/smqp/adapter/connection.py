@@ -86,11 +86,6 @@ class SmqpConnection(AdapterConnection):
         self._life.become(ConnectionState.CONNECTED)
         self._sender.watch(self._changed)
 
-    def _end_by_fork(self) -> None:
-        super()._end_by_fork()
-        for consumer in self._consumers:
-            consumer.end_by_fork()
-
     def session(self, hearer: Hearer | None) -> KeptConnection:
         """Open a further session.
 

@@ -44,6 +44,8 @@ delivery gives back, which would lose one whose dead letter could not be sent.
 class SmqpConsumerOwner(Protocol):
     """The part of the connection that a consumer needs."""
 
+    is_forked: bool
+
     @property
     def dialect(self) -> SmqpDialect:
         """The dialect of the server."""
@@ -267,7 +269,9 @@ class SmqpConsumer(Consumer):
                 self._news.put(problem)
 
     def close(self) -> None:
-        """End the subscription; messages that were not accepted are given back."""
+        """End the subscription; messages that were not accepted are given back. In a forked process, do nothing."""
+        if self._owner.is_forked:
+            return
         self.stop()
         self.join(monotonic() + SETTLE_SECONDS)
         self.leave(monotonic() + SETTLE_SECONDS)
@@ -291,10 +295,6 @@ class SmqpConsumer(Consumer):
         self._owner.forget(self, self._destination, until)
         self._holding.leave(until)
         self.session.leave(until)
-
-    def end_by_fork(self) -> None:
-        """Count as closed in a forked process: its listening socket is that of the process before."""
-        self._is_closed = True
 
     def _delivery(self, heard: ReceivedCommand) -> SmqpDelivery:
         received = Received(heard.known.topic, heard.message)
