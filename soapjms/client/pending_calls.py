@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from math import inf
@@ -19,7 +18,6 @@ from typing import Any, Final, TypeAlias
 
 from brokers.message import Destination
 from brokers.threads.futures import Completion
-from brokers.threads.thread import Thread
 from brokers.threads.timer import Deadline, Deadlines
 from soapjms import events
 from soapjms.capture.recorder import OutgoingRecord
@@ -213,9 +211,8 @@ class PendingCalls:
                 events.CALL_FAILED_INTERNALLY.log()
                 found = error
             call.conclude(found)
-        if not answered and self._replies.by_place:  # `end` waits for the broker; this may be the deadlines' thread
-            with suppress(RuntimeError, MemoryError):  # without a thread, the place stays taken as long as the client
-                Thread(target=self._replies.end, args=[call.key], kwargs={"reusable": False}, daemon=True).start()
+        if not answered:
+            self._replies.end(call.key, reusable=False)
         return True
 
     def _remember(self, key: str) -> None:

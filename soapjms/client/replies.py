@@ -32,7 +32,7 @@ from brokers.connection import (
 )
 from brokers.errors import BrokerError, ClosedError, NotSentError
 from brokers.message import Destination, Message
-from brokers.threads.thread import future_of
+from brokers.threads.thread import Pool, future_of
 from brokers.threads.timer import left
 from soapjms.protocol.errors import UsageError
 
@@ -47,6 +47,12 @@ MAX_KNOWN_REPLIES: Final = 1000
 
 DESTINATION_GRACE_SECONDS: Final = 0.5
 """Seconds beyond its timeout that a call may wait for a new destination, as its timeout may be too short for that."""
+
+MAX_LATE_OPENINGS: Final = 4
+"""Destinations that are being opened for calls that have given up, before other calls wait for these."""
+
+MAX_ENDING_THREADS: Final = 4
+"""Threads that end destinations at a time, each waiting for the broker."""
 
 OnReply: TypeAlias = Callable[[Message, str, str], None]
 """Called with a reply, the key of its call, and how to count the reply if this client has no call of that key."""
@@ -131,7 +137,7 @@ class Replies(ABC):
 
     @abstractmethod
     def end(self, key: str, *, reusable: bool) -> None:
-        """End the lease of the call `key`; `reusable` says that no further reply to it can come. May block."""
+        """End the lease of the call `key`; `reusable` says that no further reply to it can come. Never waits."""
 
     @abstractmethod
     def close(self) -> None:
@@ -259,17 +265,12 @@ class ExclusiveReplies(Replies):
         super().__init__(connection, told)
         self._idle: list[_Place] = []
         self._leased: dict[str, _Place] = {}
+        self._late: deque[Future[_Place]] = deque()  # being opened, for calls that have given up
+        self._endings = Pool(MAX_ENDING_THREADS, "soapjms-replies-end")
 
     def lease(self, key: str, until: float = inf) -> Destination:
         """Return a destination that no other call uses until `end`."""
-        place = self._take_idle()
-        if place is None:
-            opening = future_of(self._open, "soapjms-replies")
-            try:
-                place = awaited(opening, until)
-            except NotSentError:
-                opening.add_done_callback(self._keep)
-                raise
+        place = self._take_idle() or self._opened(until)
         with self._lock:
             if not self._closed:
                 place.holder = key
@@ -288,7 +289,11 @@ class ExclusiveReplies(Replies):
                 place.holder = ""
                 self._idle.append(place)
                 return
-        self._end(place)
+        try:
+            self._endings.submit(self._end, place)
+        except (RuntimeError, MemoryError):  # there is no thread: the place stays taken as long as the client
+            with self._lock:
+                self._leased[key] = place
 
     def close(self) -> None:
         """Stop all consumers, and delete the destinations."""
@@ -299,6 +304,7 @@ class ExclusiveReplies(Replies):
             self._leased.clear()
         for place in places:
             self._end(place)
+        self._endings.shutdown()
 
     def _end(self, place: _Place) -> None:
         stop(place.consumer)
@@ -312,8 +318,31 @@ class ExclusiveReplies(Replies):
                     return place
             return None
 
+    def _opened(self, until: float) -> _Place:
+        """Open a place, or wait for one that is being opened for a call that has given up, if there are some of these.
+
+        So the calls to a broker that hangs do not leave more and more threads behind.
+        """
+        with self._lock:
+            opening = self._late.popleft() if len(self._late) >= MAX_LATE_OPENINGS else None
+        if opening is None:
+            opening = future_of(self._open, "soapjms-replies")
+            opening.add_done_callback(self._keep)
+        try:
+            return awaited(opening, until)
+        except BaseException:
+            with self._lock:
+                self._late.append(opening)
+            if opening.done():
+                self._keep(opening)
+            raise
+
     def _keep(self, opening: Future[_Place]) -> None:
-        """Keep a place that was opened too late, for another call."""
+        """Keep a place that was opened too late for its call, for another one."""
+        with self._lock:
+            if opening not in self._late:  # a call waits for it
+                return
+            self._late.remove(opening)
         if opening.exception() is not None:
             return
         place = opening.result()

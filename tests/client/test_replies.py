@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Barrier, Event, Semaphore
+from threading import Barrier, Event, Semaphore, active_count
 from typing import Any
 
 import pytest
@@ -37,6 +37,7 @@ from brokers import (
     Consumer,
     Destination,
     Message,
+    NotSentError,
     queue,
     topic,
 )
@@ -331,6 +332,55 @@ class TestPlaces(Peers):
         leased = {replies.lease(each) for each in "abc"}
         replies.close()
         assert sorted(tried, key=str) == sorted(leased, key=str)
+
+
+class TestHungBroker(Peers):
+    """Destinations of single calls, while the broker does not answer."""
+
+    def test_few_destinations_are_opened_for_many_calls(
+        self, connection: Connection, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Calls that give up leave few requests behind; what these open at last serves later calls."""
+        monkeypatch.setattr("soapjms.client.replies.DESTINATION_GRACE_SECONDS", 0.01)
+        answers, asked = Event(), Semaphore(0)
+
+        class Hung(Wrapped):
+            def temporary(self, *args: Any, **options: Any) -> Destination:
+                asked.release()
+                answers.wait(PATIENCE)
+                return super().temporary(*args, **options)
+
+        replies = ExclusiveReplies(Hung(connection), lambda message, key, stray: None)
+        for number in range(20):
+            with pytest.raises(NotSentError, match="did not create a reply destination in time"):
+                replies.lease(str(number), 0.0)
+        answers.set()
+        opened = sum(asked.acquire(timeout=PATIENCE) for _ in range(4))
+        eventually(lambda: len(broker.destinations()) == opened)
+        leased = {replies.lease(str(number)) for number in range(4)}
+        assert leased == set(broker.destinations())
+        assert not asked.acquire(blocking=False)
+        replies.close()
+        assert broker.destinations() == []
+
+    def test_calls_without_replies_leave_few_threads(self, connection: Connection) -> None:
+        """Ending the destinations of many calls that got no reply keeps few threads waiting for the broker."""
+        answers, waiting = Event(), Semaphore(0)
+
+        class Hung(Wrapped):
+            def end_temporary(self, destination: Destination) -> None:
+                waiting.release()
+                answers.wait(PATIENCE)
+                super().end_temporary(destination)
+
+        before = active_count()
+        with Client(Hung(connection), "jms:queue:nobody", replies="exclusive", timeout=0.1) as client:
+            for future in [client.submit(envelope()) for _ in range(20)]:
+                with pytest.raises(CallTimeoutError):
+                    future.result(PATIENCE)
+            assert all(waiting.acquire(timeout=PATIENCE) for _ in range(4))
+            assert active_count() - before < 15
+            answers.set()
 
 
 class EndedConsumer(Consumer):
