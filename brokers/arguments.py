@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from inspect import isawaitable, iscoroutinefunction
+from math import inf
 from os import PathLike
 from threading import TIMEOUT_MAX
+from time import monotonic
 from types import UnionType
 from typing import Any, Final, TypeGuard, TypeVar
 
@@ -54,6 +56,20 @@ def time_to_close(deadline: float) -> float:
     if not is_number(deadline) or not -TIMEOUT_MAX <= deadline <= TIMEOUT_MAX:
         raise UsageError(f"deadline must be a finite number of seconds, got {deadline!r}")
     return max(0.0, deadline)
+
+
+def end_of(timeout: float | None) -> float:
+    """Return when the monotonic clock will have passed a timeout; infinity for None.
+
+    Raises:
+        UsageError: it is not a number of seconds.
+    """
+    if timeout is None:
+        return inf
+    try:
+        return monotonic() + timeout
+    except TypeError:
+        raise UsageError(f"timeout must be a number of seconds or None, got {timeout!r}") from None
 
 
 def items(

@@ -296,8 +296,7 @@ class SubscribeOptions:
                 holds NUL.
         """
         broker = capabilities.broker
-        if not isinstance(self.destination, Destination):
-            raise UsageError(f"destination must be one such as brokers.queue('orders'), got {self.destination!r}")
+        check_destination(self.destination)
         if self.selector is not None and not capabilities.selectors:
             raise UnsupportedError(f"{broker} has no selectors (capability `selectors`); ActiveMQ has")
         if self.durable_name is not None and self.destination.kind is not DestinationKind.TOPIC:
@@ -311,6 +310,16 @@ class SubscribeOptions:
             raise UsageError(f"prefetch must be a whole number from 1 to {MAX_PREFETCH:,}, got {self.prefetch!r}")
         for text in (self.destination.name, self.destination.address, self.selector, self.durable_name):
             _check_text(text or "")
+
+
+def check_destination(given: object) -> None:
+    """Check the class of a destination.
+
+    Raises:
+        UsageError: it is no Destination.
+    """
+    if not isinstance(given, Destination):
+        raise UsageError(f"destination must be one such as brokers.queue('orders'), got {given!r}")
 
 
 def _check_text(text: str) -> None:
@@ -363,7 +372,11 @@ class Connection(ABC):
 
     @abstractmethod
     def watch(self, on_state: OnState) -> None:
-        """Call `on_state` at every change of the connection's state, in order, on the connection's executor."""
+        """Call `on_state` at every change of the connection's state, in order, on the connection's executor.
+
+        Raises:
+            UsageError: `on_state` is no plain function.
+        """
 
     @abstractmethod
     def unwatch(self, on_state: OnState) -> None:
@@ -401,7 +414,8 @@ class Connection(ABC):
 
         Raises:
             NotSentError: see `timeout`.
-            UsageError: the message has no destination, or a body or a field that the adapter cannot carry.
+            UsageError: `message` is no message, or has no destination, or a body or a field that the adapter cannot
+                carry.
         """
 
     def begin_send(

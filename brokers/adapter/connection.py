@@ -18,8 +18,16 @@ from typing import Any, Final, Generic, TypeVar
 from brokers import events
 from brokers.adapter.consumer import THREAD_RETRY_SECONDS, LastingConsumer, SessionT, temporary_kind
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect, Reconnector
-from brokers.arguments import time_to_close
-from brokers.connection import Connection, ConnectionState, Consumer, OnDelivery, OnState, SubscribeOptions
+from brokers.arguments import check_callback, time_to_close
+from brokers.connection import (
+    Connection,
+    ConnectionState,
+    Consumer,
+    OnDelivery,
+    OnState,
+    SubscribeOptions,
+    check_destination,
+)
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, StaleDestinationError
 from brokers.message import Destination, DestinationKind
 from brokers.threads.fork import after_fork
@@ -151,6 +159,7 @@ class AdapterConnection(Connection):
 
     def watch(self, on_state: OnState) -> None:
         """Call `on_state` on the executor for every change, one at a time and in order."""
+        check_callback(on_state, "on_state")
         self._life.watch(on_state)
 
     def unwatch(self, on_state: OnState) -> None:
@@ -301,6 +310,7 @@ class LastingConnection(AdapterConnection, Generic[SessionT, ConsumerT]):
 
     def end_temporary(self, destination: Destination) -> None:
         """Delete a temporary destination, as far as the broker supports that."""
+        check_destination(destination)
         with self._lock:
             link, made = self._link, self._temporaries.get(destination.address or "")
             if link is None or made != self.generation:

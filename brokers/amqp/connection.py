@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,6 +29,7 @@ from brokers.amqp.session import AmqpSession
 from brokers.amqp.temporary import topic_as_queue
 from brokers.amqp.transaction import AmqpTransaction
 from brokers.amqp.url import AmqpLogin, TemporaryQueues
+from brokers.arguments import end_of
 from brokers.connection import (
     Capabilities,
     Consumer,
@@ -109,12 +109,12 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
             UsageError: the message has no destination, or content that AMQP cannot carry; see `to_amqp_message`.
             StaleDestinationError: the temporary destination belongs to an earlier generation of this connection.
         """
-        check_message(message)
         if transaction is not None:
+            check_message(message)
             self._usable()
             own_transaction(transaction, self, AmqpTransaction).send(message)
             return self._done
-        return self._send(message, _until(timeout), self.completion())
+        return self._send(message, end_of(timeout), self.completion())
 
     def begin_send(
         self,
@@ -126,7 +126,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         wait: bool = True,
     ) -> Callable[[], bool]:
         """Send as `send` does."""
-        sent = self._send(message, _until(timeout), self.completion(), wait=wait)
+        sent = self._send(message, end_of(timeout), self.completion(), wait=wait)
         sent.on_settled(partial(report, on_sent))
         return sent.withdraw
 
@@ -284,8 +284,17 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         return isinstance(delivery, AmqpDelivery) and delivery.owner is self
 
     def _stamp(self, message: Message, dialect: AmqpDialect) -> tuple[str | None, int]:
-        """Return id and timestamp of a message to be sent, which JMS leaves to the provider."""
-        for destination in (message.destination, message.reply_to):
+        """Return id and timestamp of a message to be sent, which JMS leaves to the provider.
+
+        Raises:
+            UsageError: it is no message.
+        """
+        try:
+            places = message.destination, message.reply_to
+        except AttributeError:
+            check_message(message)
+            raise
+        for destination in places:
             if isinstance(destination, Destination) and destination.address in self._temporaries:
                 self._require_own(destination)
         message_id = f"{self._id_prefix}{next(self._sent)}" if self._names_messages(dialect) else None
@@ -293,10 +302,6 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
 
     def _names_messages(self, dialect: AmqpDialect) -> bool:
         return dialect.takes_ids if self._message_ids is None else self._message_ids
-
-
-def _until(timeout: float | None) -> float:
-    return inf if timeout is None else time.monotonic() + timeout
 
 
 def _unrouted(message: Message) -> BrokerError | None:

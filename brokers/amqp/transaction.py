@@ -27,7 +27,7 @@ from brokers.amqp.session import AmqpSession
 from brokers.amqp.url import AmqpLogin
 from brokers.connection import RefusedSend
 from brokers.errors import BrokerError, ClosedError, ConnectionLostError, SendFailedError
-from brokers.message import Destination, Message, check_message
+from brokers.message import Destination, Message
 from brokers.threads.futures import Completion
 
 
@@ -70,7 +70,6 @@ class AmqpTransaction(DeferredTransaction[AmqpDelivery]):
             StaleDestinationError: the temporary destination belongs to an earlier generation.
             ClosedError: the transaction was committed or aborted before.
         """
-        check_message(message)
         octets = self.owner.encode(message)
         with self._lock:
             self._require_open()

@@ -33,6 +33,7 @@ from brokers.connection import (
     SendResult,
     SubscribeOptions,
     Transaction,
+    check_destination,
 )
 from brokers.embedded.core import EmbeddedCore
 from brokers.embedded.queues import Batch, Handover, OutletSubscription, SubscribeTerms
@@ -454,6 +455,7 @@ class EmbeddedConnection(AdapterConnection):
     def unsubscribe(self, topic: Destination, durable_name: str) -> None:
         """Delete a durable subscription, if it exists; raise BrokerError if it has a consumer."""
         self._require_connected()
+        SubscribeOptions(destination=topic, durable_name=durable_name).check(self.capabilities)
         self._core.forget_durable(topic, durable_name)
 
     def begin(self) -> EmbeddedTransaction:
@@ -478,6 +480,7 @@ class EmbeddedConnection(AdapterConnection):
 
     def end_temporary(self, destination: Destination) -> None:
         """Delete a temporary destination: later sends to it are refused."""
+        check_destination(destination)
         self._core.end_temporary(destination, self.place)
 
     def close(self, deadline: float = 5.0) -> None:

@@ -139,9 +139,9 @@ class StompConnection(LastingConnection[StompSession, StompConsumer]):
             UsageError: the message has no destination, or content that STOMP cannot carry; see `to_frame`.
             StaleDestinationError: the temporary destination was not made by this generation of the connection.
         """
-        check_message(message)
         link = self._usable()
         if transaction is not None:
+            check_message(message)
             own_transaction(transaction, self, StompTransaction).send(message)
             return self._written
         with link.writing:
@@ -378,6 +378,11 @@ def is_confirmed(message: Message) -> bool:
     """Return whether the broker is asked for a receipt for a message.
 
     Raises:
-        UsageError: see `octets_of`.
+        UsageError: it is no message; or see `octets_of`.
     """
-    return message.delivery_mode != DeliveryMode.NON_PERSISTENT or len(octets_of(message)) >= LARGE_MESSAGE_OCTETS
+    try:
+        mode = message.delivery_mode
+    except AttributeError:
+        check_message(message)
+        raise
+    return mode != DeliveryMode.NON_PERSISTENT or len(octets_of(message)) >= LARGE_MESSAGE_OCTETS

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from brokers import events
 from brokers.adapter.probe import wait_or_ask
 from brokers.adapter.wrong_port import perhaps
+from brokers.arguments import end_of
 from brokers.errors import (
     BrokerError,
     ConnectionFailedError,
@@ -201,7 +202,7 @@ class StompSession:
         """
         if self.is_behind:
             try:
-                self._wire.await_room(inf if timeout is None else monotonic() + timeout)
+                self._wire.await_room(end_of(timeout))
             except TimeoutError as error:
                 raise NotSentError(f"not sent to {self.login} within {timeout:.1f} s: {error}") from None
             if not self.is_up:

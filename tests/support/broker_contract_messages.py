@@ -206,6 +206,47 @@ class MessageContract(Fixtures):
             connection.send(message).result(PATIENCE)
         assert round_trip(connection, Message(message_type=MessageType.TEXT, body="next")).body == "next"
 
+    @pytest.mark.parametrize("given", ["text", None, b"", {}], ids=repr)
+    def test_what_is_no_message(self, connection: Connection, given: Any) -> None:
+        """It is the caller's error, raised at once; the messages of others are sent as before."""
+        uses: list[Callable[[], object]] = [
+            lambda: connection.send(given),
+            lambda: connection.begin_send(given, lambda error, message_id=None: None),
+            lambda: connection.answer(given, given),
+            lambda: connection.begin_answer(given, given, lambda error, message_id=None: None),
+        ]
+        if connection.capabilities.transactions:
+            uses.append(lambda: connection.begin().send(given))
+        for use in uses:
+            with pytest.raises(UsageError, match=f"message must be a brokers.Message, got {type(given).__name__}"):
+                use()
+        sent = Message(message_type=MessageType.TEXT, body="next", destination=queue(fresh()))
+        assert round_trip(connection, sent).body == "next"
+
+    def test_arguments_of_other_types(self, connection: Connection) -> None:
+        """Each is the caller's error, which says what is accepted."""
+        text: Any = "text"
+        uses: list[tuple[str, Callable[[], object]]] = [
+            ("destination must be one such as brokers.queue", lambda: connection.end_temporary(text)),
+            ("destination must be one such as brokers.queue", lambda: connection.unsubscribe(text, "name")),
+            ("on_state must be a plain function", lambda: connection.watch(text)),
+        ]
+        if connection.capabilities.transactions:
+            message = Message(message_type=MessageType.TEXT, body="", destination=queue(fresh()))
+            uses += [
+                (
+                    "transaction must be what begin\\(\\) of this connection returned, got 'text'",
+                    lambda: connection.send(message, text),
+                ),
+                (
+                    "delivery must be one that a consumer of this connection got, got str",
+                    lambda: connection.begin().accept(text),
+                ),
+            ]
+        for says, use in uses:
+            with pytest.raises(UsageError, match=says):
+                use()
+
     def test_a_message_needs_a_destination(self, connection: Connection) -> None:
         """A message without a destination is the caller's error, raised at once."""
         with pytest.raises(UsageError, match="destination"):

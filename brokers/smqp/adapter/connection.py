@@ -14,7 +14,7 @@ from brokers import events
 from brokers.adapter.connection import FAREWELL_SHARE, AdapterConnection
 from brokers.adapter.consumer import temporary_kind
 from brokers.adapter.redelivery import REASON_PROPERTY, carried_reason
-from brokers.arguments import time_to_close
+from brokers.arguments import end_of, time_to_close
 from brokers.connection import (
     Capabilities,
     ConnectionState,
@@ -23,10 +23,12 @@ from brokers.connection import (
     SendResult,
     SubscribeOptions,
     Transaction,
+    check_destination,
 )
 from brokers.errors import (
     BrokerError,
     DestinationGoneError,
+    NotSentError,
     SendFailedError,
     StaleDestinationError,
     UnsupportedError,
@@ -127,7 +129,7 @@ class SmqpConnection(AdapterConnection):
         come in time: then the session cannot be used any more, and is re-established.
         """
         check_message(message)
-        until = inf if timeout is None else monotonic() + timeout
+        until = end_of(timeout)
         self._require_open()
         if transaction is not None:
             raise UnsupportedError("SMQP has no transactions (capability `transactions`)")
@@ -159,6 +161,8 @@ class SmqpConnection(AdapterConnection):
             raise SendFailedError(f"the server refused a message for {destination}: {error}") from error
 
     def _taken(self, command: Command, content: bytes, until: float) -> int:
+        if until <= monotonic():  # the session would be lost, as it has no time for an answer
+            raise NotSentError("the message was not sent in time")
         return number_in(self._sender.ask(command, content, until), place=1)
 
     def created(self, topic: str, destination: Destination, do: Callable[[], int], until: float = inf) -> int:
@@ -236,6 +240,7 @@ class SmqpConnection(AdapterConnection):
 
     def end_temporary(self, destination: Destination) -> None:
         """End a temporary destination; messages to it are refused from now on."""
+        check_destination(destination)
         topic = topic_of(destination)
         if self._temporaries.pop(topic, None) == self.generation and self.state is ConnectionState.CONNECTED:
             with suppress(BrokerError):  # then it has ended already, or will end with the login

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trustme
@@ -27,9 +27,11 @@ from brokers import (  # noqa: E402 - follows the imports above
     DestinationGoneError,
     Message,
     MessageType,
+    NotSentError,
     SendFailedError,
     StaleDestinationError,
     TlsError,
+    UsageError,
     connect,
     properties,
     queue,
@@ -207,6 +209,18 @@ def test_consumers_follow_a_renamed_queue() -> None:
             for name in ("sales", "orders"):
                 send(other, text(queue(name), name))
             assert inbox.bodies(2) == ["sales", "orders"]
+
+
+def test_a_message_whose_time_is_over(broker: ReachedByUrl) -> None:
+    """It is not sent, and the session stays, whose end would be that of its temporary destinations."""
+    destination = queue(fresh())
+    with broker.connect() as connection:
+        with pytest.raises(NotSentError, match="not sent in time"):
+            connection.send(text(destination, "late"), timeout=0.0).result(PATIENCE)
+        with pytest.raises(UsageError, match="timeout must be a number of seconds or None, got 'soon'"):
+            connection.send(text(destination, "odd"), timeout=cast(Any, "soon"))
+        send(connection, text(destination, "next"))
+        assert connection.generation == 1
 
 
 def test_temporary_destinations_end_with_their_connection(broker: ReachedByUrl) -> None:
