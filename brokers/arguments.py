@@ -26,14 +26,15 @@ def is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def check_count(given: object, name: str) -> None:
-    """Check a maximum.
+def at_least_one(value: int, name: str) -> int:
+    """Return a whole number that is at least 1; `name` names it in the error.
 
     Raises:
         UsageError: it is not a whole number of at least 1.
     """
-    if not is_count(given):
-        raise UsageError(f"{name} must be a whole number of at least 1, got {given!r}")
+    if not is_count(value):
+        raise UsageError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return value
 
 
 def finite(seconds: float, name: str = "timeout") -> float:
@@ -44,6 +45,17 @@ def finite(seconds: float, name: str = "timeout") -> float:
     """
     if not is_number(seconds) or not 0 < seconds <= TIMEOUT_MAX:
         raise UsageError(f"{name} must be a positive, finite number of seconds, got {seconds!r}")
+    return seconds
+
+
+def not_negative(seconds: float, name: str = "timeout") -> float:
+    """Return a time that is finite, and may be 0.
+
+    Raises:
+        UsageError: it is not a number of seconds, negative, or longer than the machine can wait (centuries).
+    """
+    if not is_number(seconds) or not 0 <= seconds <= TIMEOUT_MAX:
+        raise UsageError(f"{name} must be a finite number of seconds, at least 0, got {seconds!r}")
     return seconds
 
 
@@ -72,6 +84,27 @@ def end_of(timeout: float | None) -> float:
         raise UsageError(f"timeout must be a number of seconds or None, got {timeout!r}") from None
 
 
+def switch(value: bool, name: str) -> bool:
+    """Return an option that is on or off.
+
+    Raises:
+        UsageError: it is neither True nor False; `"no"`, for example, would count as True.
+    """
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
+def instance(value: object, name: str, kind: type[Any] | UnionType, what: str) -> None:
+    """Check the class of a value; `what` says in the error what is accepted.
+
+    Raises:
+        UsageError: it is of another class.
+    """
+    if not isinstance(value, kind):
+        raise UsageError(f"{name} must be {what}, got {value!r:.100}")
+
+
 def items(
     given: Iterable[T], name: str, what: str = "a list of strings", kind: type[Any] | UnionType = str
 ) -> tuple[T, ...]:
@@ -88,17 +121,6 @@ def items(
             return found
     hint = f"; write [{given!r}]" if is_single and isinstance(given, kind) else ""
     raise UsageError(f"{name} must be {what}, got {given!r}{hint}")
-
-
-def switch(value: bool, name: str) -> bool:
-    """Return an option that is on or off.
-
-    Raises:
-        UsageError: it is neither True nor False; `"no"`, for example, would count as True.
-    """
-    if not isinstance(value, bool):
-        raise UsageError(f"{name} must be True or False, got {value!r}")
-    return value
 
 
 def is_coroutine(function: object) -> bool:

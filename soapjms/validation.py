@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from threading import TIMEOUT_MAX
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from brokers.arguments import is_count, is_number
+from brokers.arguments import is_number
 from brokers.connection import Connection
 from brokers.message import Destination, DestinationKind, MessageType
 from brokers.redaction import shown
@@ -109,17 +108,6 @@ def positive(seconds: float, name: str) -> float:
     return seconds
 
 
-def not_negative(seconds: float, name: str = "timeout") -> float:
-    """Return a time that is finite, and may be 0.
-
-    Raises:
-        UsageError: it is not a number of seconds, negative, or longer than the machine can wait (centuries).
-    """
-    if not is_number(seconds) or not 0 <= seconds <= TIMEOUT_MAX:
-        raise UsageError(f"{name} must be a finite number of seconds, at least 0, got {seconds!r}")
-    return seconds
-
-
 def string_or_none(value: str | None, name: str) -> str | None:
     """Return a string that may be left out.
 
@@ -167,17 +155,6 @@ def edition(profile: Profile | str, place: str | JmsUri | Port) -> Profile:
 
 
 KNOWN_PROFILES: Final = ", ".join(PROFILES)
-
-
-def at_least_one(value: int, name: str) -> int:
-    """Return an integer that is at least 1; `name` names it in the error.
-
-    Raises:
-        UsageError: it is not an integer of at least 1.
-    """
-    if not is_count(value):
-        raise UsageError(f"{name} must be an integer of at least 1, got {value!r}")
-    return value
 
 
 def block_names(names: Iterable[str], name: str) -> frozenset[str]:

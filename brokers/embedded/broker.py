@@ -10,7 +10,7 @@ from typing import Final, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.adapter.wait import epoch_milliseconds
-from brokers.arguments import check_count
+from brokers.arguments import at_least_one, check_callback, instance
 from brokers.embedded.claims import Claims
 from brokers.embedded.connection import EmbeddedConnection
 from brokers.embedded.core import Clock, EmbeddedCore
@@ -62,8 +62,10 @@ class Broker:
                 subscriptions; an operation that would create one more fails.
 
         Raises:
-            UsageError: a maximum is not a whole number of at least 1.
+            UsageError: the name is no string, the clock no function, or a maximum not a whole number of at least 1.
         """
+        instance(name, "name", str, "a string")
+        check_callback(clock, "clock")
         limits = BrokerLimits(
             max_messages=max_messages,
             max_octets=max_octets,
@@ -71,7 +73,7 @@ class Broker:
             max_destinations=max_destinations,
         )
         for limit, value in {"max_deliveries": max_deliveries, **asdict(limits)}.items():
-            check_count(value, limit)
+            at_least_one(value, limit)
         self.name: Final = name
         self.claims: Final = Claims()
         self._core = EmbeddedCore(name, clock, max_deliveries, limits)

@@ -28,7 +28,7 @@ try:
 except ImportError as _error:
     raise ImportError(f"soapjms.bridge.http needs starlette ({_error}): pip install 'soapjms[bridge]'") from _error
 
-from brokers.arguments import finite, items
+from brokers.arguments import at_least_one, finite, items
 from brokers.connection import Connection
 from brokers.redaction import shown as shown_url
 from brokers.threads.thread import Pool
@@ -48,7 +48,7 @@ from soapjms.protocol.text import shown
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.values import Value
 from soapjms.protocol.wsdl import Port
-from soapjms.validation import at_least_one, connection_to
+from soapjms.validation import connection_to
 
 CALL_THREADS: Final = 8
 """Threads that send requests, and as many that write answers, which are not held up by a broker that takes none."""

@@ -26,7 +26,7 @@ except ImportError as _error:
 
 import h11
 
-from brokers.arguments import finite
+from brokers.arguments import at_least_one, finite, not_negative
 from brokers.listeners.descriptors import bounded
 from brokers.listeners.handshakes import Handshakes
 from brokers.listeners.reach import check_reach
@@ -39,7 +39,7 @@ from soapjms.bridge.pace import END, PIECE_OCTETS, PIECE_TIMEOUT
 from soapjms.bridge.strict_http import MAX_HEAD_OCTETS, StrictConnection
 from soapjms.protocol.errors import UsageError
 from soapjms.protocol.text import reason_of, with_article
-from soapjms.validation import at_least_one, host_and_port, not_negative
+from soapjms.validation import host_and_port
 
 ACCEPT_BACKLOG: Final = 128
 """Maximum number of connections that wait to be accepted."""

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from lxml import etree
 
+from brokers.arguments import at_least_one
 from brokers.connection import Connection, SendResult
 from brokers.threads.futures import Completion
 from brokers.threads.thread import Pool
@@ -34,7 +35,6 @@ from soapjms.protocol.names import DEFAULT_PROFILE, FailureReason, Mep
 from soapjms.protocol.requesting import Endpoint
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
-from soapjms.validation import at_least_one
 from soapjms.wsdl import read_wsdl
 
 T = TypeVar("T")

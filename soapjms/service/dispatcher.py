@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, TypedDict
 
 from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.adapter.wait import when_connected
-from brokers.arguments import destination_name, finite, switch, time_to_close
+from brokers.arguments import at_least_one, destination_name, finite, switch, time_to_close
 from brokers.connection import Connection, ConnectionState, Delivery, SendResult, stop
 from brokers.errors import ClosedError
 from brokers.message import Destination, Message, queue
@@ -47,7 +47,7 @@ from soapjms.service.store.sqlite import SqliteStore
 from soapjms.service.work import Subscription
 from soapjms.service.worker import Worker
 from soapjms.tally import Tally
-from soapjms.validation import at_least_one, connection_to, durable_on, edition, option
+from soapjms.validation import connection_to, durable_on, edition, option
 
 if TYPE_CHECKING:
     from soapjms.service.event_loop import LoopTasks

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 from lxml import etree
 
+from brokers.arguments import not_negative
 from brokers.message import Message, Properties
 from soapjms.protocol.assertions import Verdict
 from soapjms.protocol.attachments import Attachments
@@ -21,7 +22,6 @@ from soapjms.protocol.responding import RequestAccepted
 from soapjms.protocol.wsa import Addressing
 from soapjms.reply import Prepared
 from soapjms.service.store.base import ANY_CLAIM, Claim
-from soapjms.validation import not_negative
 
 if TYPE_CHECKING:
     from soapjms.service.event_loop import LoopTasks

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 import brokers
 import soapjms
 from brokers.adapter.redelivery import MAX_DELIVERIES
-from brokers.arguments import finite, items, switch
+from brokers.arguments import at_least_one, finite, items, not_negative, switch
 from brokers.connection import DEFAULT_TIMEOUT, Connection
 from brokers.errors import NotInstalledError, UnknownSchemeError
 from brokers.naming import NameNotFoundError, Names, NamingError
@@ -46,7 +46,6 @@ from soapjms.service.dispatcher import Dispatcher
 from soapjms.service.operations import Middleware, Operations
 from soapjms.service.store.sqlite import SqliteStore
 from soapjms.serving.status_page import START_TIMEOUT, library
-from soapjms.validation import at_least_one, not_negative
 from soapjms.wsdl import read_wsdl
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

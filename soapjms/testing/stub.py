@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self, TypeAlias
 
 from lxml import etree
 
-from brokers.arguments import plain_answer
+from brokers.arguments import not_negative, plain_answer
 from brokers.connection import Connection
 from brokers.message import Message
 from brokers.naming import Names
@@ -37,7 +37,6 @@ from soapjms.service.operations import FunctionOutcome, Match, Operation, Operat
 from soapjms.service.request import Request
 from soapjms.service.service import Service
 from soapjms.testing.traffic import SETTLE_SECONDS, SettlementObservation, SettlementObserver, Traffic, message_shown
-from soapjms.validation import not_negative
 
 Where: TypeAlias = Callable[[Request], object]
 Function: TypeAlias = Callable[[Request], Answer]

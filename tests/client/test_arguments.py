@@ -300,7 +300,7 @@ class TestDispatcher(Peers):
     @pytest.mark.parametrize("workers", [0, -1, 2.5, "3", True, None])
     def test_workers(self, other: Connection, workers: Any) -> None:
         """At least one worker."""
-        with pytest.raises(UsageError, match="must be an integer of at least 1, got "):
+        with pytest.raises(UsageError, match="must be a whole number of at least 1, got "):
             Dispatcher(other, URI, greeter(), workers=workers)
 
     @pytest.mark.parametrize("option", ["strict", "transactional"])

@@ -321,9 +321,9 @@ def test_policy_of_another_kind(make: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"prefetch": 0}, "prefetch must be an integer of at least 1, got 0"),
-        ({"max_deliveries": 0}, "max_deliveries must be an integer of at least 1, got 0"),
-        ({"workers": 0}, "workers must be an integer of at least 1, got 0"),
+        ({"prefetch": 0}, "prefetch must be a whole number of at least 1, got 0"),
+        ({"max_deliveries": 0}, "max_deliveries must be a whole number of at least 1, got 0"),
+        ({"workers": 0}, "workers must be a whole number of at least 1, got 0"),
         ({"dead_letters": "greeter"}, "must be the name of a queue other than the served one"),
         ({"dead_letters": ""}, "dead_letters must be .* got ''"),
         ({"dead_letters": "JMS:queue:dl"}, "dead_letters must be the name of a queue, such as 'dl', not a URI"),

@@ -245,12 +245,12 @@ def test_what_makes_no_sense(processes: int, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"processes": 0}, "processes must be an integer of at least 1, got 0"),
-        ({"processes": -1}, "processes must be an integer of at least 1"),
-        ({"processes": "2"}, "processes must be an integer of at least 1, got '2'"),
-        ({"workers": 0}, "workers must be an integer of at least 1"),
-        ({"prefetch": 1.5}, "prefetch must be an integer of at least 1"),
-        ({"max_deliveries": None}, "max_deliveries must be an integer of at least 1"),
+        ({"processes": 0}, "processes must be a whole number of at least 1, got 0"),
+        ({"processes": -1}, "processes must be a whole number of at least 1"),
+        ({"processes": "2"}, "processes must be a whole number of at least 1, got '2'"),
+        ({"workers": 0}, "workers must be a whole number of at least 1"),
+        ({"prefetch": 1.5}, "prefetch must be a whole number of at least 1"),
+        ({"max_deliveries": None}, "max_deliveries must be a whole number of at least 1"),
         ({"grace": "x"}, "grace must be a finite number of seconds, at least 0, got 'x'"),
         ({"grace": -1}, "grace must be a finite number"),
         ({"start_timeout": "x"}, "start_timeout must be a positive, finite number of seconds"),

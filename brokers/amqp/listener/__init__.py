@@ -21,7 +21,7 @@ from brokers.adapter.wait import epoch_milliseconds
 from brokers.amqp.listener.client import AmqpClient
 from brokers.amqp.listener.login import Right, Rights
 from brokers.amqp.listener.options import Action, AmqpNodes, Options
-from brokers.arguments import time_to_close
+from brokers.arguments import instance, time_to_close
 from brokers.embedded import Broker
 from brokers.listeners.descriptors import OUT_OF_FILES, bounded
 from brokers.listeners.guesses import SHOWN_CHARACTERS, Guesses, place_of
@@ -67,7 +67,8 @@ class Listener:
             UsageError: other machines can reach it, and the options neither have users nor admit all clients.
         """
         self.broker = broker
-        given = options or Options()
+        given = Options() if options is None else options
+        instance(given, "options", Options, "brokers.amqp.listener.Options")
         self.options = replace(given, hosts=given.hosts | {host} - {""})
         self.name = broker.name or f"embedded-{token_hex(4)}"
         self.nodes = AmqpNodes(broker, self.options)

@@ -21,7 +21,7 @@ from brokers.amqp.dialect import CAPABILITIES, EMBEDDED, read_address, spell
 from brokers.amqp.machine import MEBIBYTE
 from brokers.amqp.outcomes import INVALID, LIMIT, NOT_ALLOWED, NOT_FOUND, PRECONDITION, UNAUTHORIZED
 from brokers.amqp.url import WebSocketBinding
-from brokers.arguments import check_count, finite, is_coroutine, items, plain_answer, switch
+from brokers.arguments import at_least_one, finite, instance, is_coroutine, items, plain_answer
 from brokers.embedded import Broker
 from brokers.errors import BrokerError, DestinationGoneError, StaleDestinationError, UsageError
 from brokers.message import MAX_ADDRESS_CHARACTERS, MAX_MESSAGE_OCTETS, Destination, DestinationKind
@@ -52,6 +52,15 @@ COUNTS: Final = (
     "max_transactions",
 )
 """The options that are whole numbers."""
+
+
+CLASSES: Final = (
+    ("anonymous", bool | None, "True, False or None"),
+    ("assume_rejected", bool, "True or False"),
+    ("tls", ssl.SSLContext | None, "an ssl.SSLContext or None"),
+    ("binding", WebSocketBinding | None, "a WebSocketBinding or None"),
+)
+"""The options that have a class of their own."""
 
 
 def check_users(users: object) -> None:
@@ -134,7 +143,7 @@ class Options:
         for name in COUNTS:
             value = getattr(self, name)
             if not (name == "max_logins" and value is None):
-                check_count(value, name)
+                at_least_one(value, name)
         for name in ("idle", "patience", "transaction_idle"):
             if name != "idle" or self.idle != 0:
                 finite(getattr(self, name), name)
@@ -143,9 +152,8 @@ class Options:
             if value is not None or name == "hosts":
                 what = f"a set of {'destinations' if kind is Destination else 'strings'}"
                 object.__setattr__(self, name, frozenset(items(value, name, what, kind)))
-        for name in ("anonymous", "assume_rejected"):
-            if not (name == "anonymous" and self.anonymous is None):
-                switch(getattr(self, name), name)
+        for name, wanted, what in CLASSES:
+            instance(getattr(self, name), name, wanted, what)
         for name in ("users", "may"):
             if is_coroutine(getattr(self, name)):  # what it returns would count as true
                 raise UsageError(f"{name} must be a plain function, not async def, got {getattr(self, name)!r}")

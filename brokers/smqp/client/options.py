@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from typing import Final
 
+from brokers.arguments import finite, items
+from brokers.errors import UsageError
 from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 from brokers.smqp.protocol.messages import SmqpLimits
+
+MAX_PORT: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,9 @@ class ClientOptions:
             first attempt is made at once, unless the connection lasted for less than 5 s.
         dialect: the dialect to read and write.
         limits: the limits of lines and messages.
+
+    Raises:
+        UsageError: a time or a port is out of range, or no number.
     """
 
     tls: ssl.SSLContext | None = None
@@ -40,3 +48,13 @@ class ClientOptions:
     renew: tuple[float, float] | None = (0.2, 2.0)
     dialect: SmqpDialect = STRICT
     limits: SmqpLimits = field(default_factory=SmqpLimits)
+
+    def __post_init__(self) -> None:
+        """Check the times and the port."""
+        for name in ("timeout", "ack_timeout", "in_doubt", "keepalive", "check"):
+            finite(getattr(self, name), name)
+        if self.renew is not None:
+            for pause in items(self.renew, "renew", "the shortest and the longest pause, in seconds", object):
+                finite(pause, "renew")
+        if not isinstance(self.notify_port, int) or not 0 <= self.notify_port <= MAX_PORT:
+            raise UsageError(f"notify_port must be a port from 0 to {MAX_PORT}, got {self.notify_port!r}")

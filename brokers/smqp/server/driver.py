@@ -28,7 +28,7 @@ from typing import Any, Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from brokers import events
-from brokers.arguments import is_number
+from brokers.arguments import instance, is_number
 from brokers.errors import ClosedError, UsageError
 from brokers.listeners.descriptors import bounded
 from brokers.listeners.guesses import Guesses, Lane
@@ -230,7 +230,8 @@ class Server:
     def __init__(
         self, store: str | Path, options: Options | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
-        given = options or Options()
+        given = Options() if options is None else options
+        instance(given, "options", Options, "brokers.smqp.server.Options")
         given = replace(given, max_sessions=bounded(given.max_sessions, FILES_PER_CLIENT, "SMQP clients"))
         self.engine = SmqpEngine(Database(store), given, clock=clock)
         self._loop = asyncio.new_event_loop()
@@ -268,7 +269,9 @@ class Server:
 
         Raises:
             OSError: the address cannot be listened at.
+            UsageError: `tls` is no SSL context.
         """
+        instance(tls, "tls", ssl.SSLContext | None, "an ssl.SSLContext or None")
         return self._wait(self._listen(host, port, tls))
 
     async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> tuple[str, int]:

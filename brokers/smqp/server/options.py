@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from brokers.arguments import finite, instance, is_number, items, not_negative, switch
 from brokers.errors import UsageError
 from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 from brokers.smqp.protocol.dialogue import CLIENT_PORT
 from brokers.smqp.protocol.messages import SmqpLimits
+
+LEAST: Final[Mapping[str, int]] = {
+    "default_priority": 0,
+    "max_retries": 0,
+    "client_port": 1,
+    "max_failures": 1,
+    "max_topics": 1,
+    "max_children": 1,
+    "max_octets": 1,
+    "max_subscriptions": 1,
+    "max_logins": 1,
+    "max_sessions": 1,
+    "max_strangers": 1,
+    "max_in_answer": 1,
+    "max_events": 1,
+    "scrypt_cost": 2,
+}
+"""The options that are whole numbers, with the least of each."""
+
+TIMES: Final = ("retry_timeout", "connect_timeout", "login_timeout")
+TIMES_FROM_ZERO: Final = ("retry_pause", "trash_lifetime", "memory")
+SWITCHES: Final = ("announces_timeout", "ignores_priority", "hide_accounts", "hide_ports")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +84,7 @@ class Options:
         scrypt_cost: the cost of hashing a password.
 
     Raises:
-        UsageError: the context is empty, or has blanks or controls.
+        UsageError: an option has a value of another type or range; or the context is empty, or has blanks or controls.
     """
 
     context: str = "localhost"
@@ -97,6 +122,44 @@ class Options:
     scrypt_cost: int = 2**14
 
     def __post_init__(self) -> None:
-        """Check the context, which is a part of topics and identifiers on the wire."""
-        if not self.context or not self.context.isprintable() or " " in self.context:
+        """Check the options; context and software are parts of lines on the wire."""
+        if (
+            not isinstance(self.context, str)
+            or not self.context
+            or not self.context.isprintable()
+            or " " in self.context
+        ):
             raise UsageError(f"context must be a name without blanks, such as mq.example, got {self.context!r}")
+        if not isinstance(self.software, str) or not self.software.isprintable():
+            raise UsageError(f"software must be a text in one line, got {self.software!r}")
+        instance(self.dialect, "dialect", SmqpDialect, "an SmqpDialect")
+        instance(self.limits, "limits", SmqpLimits, "SmqpLimits")
+        instance(self.client_ports, "client_ports", range, "a range of ports")
+        if self.media_types is not None:
+            object.__setattr__(
+                self, "media_types", frozenset(items(self.media_types, "media_types", "a set of strings"))
+            )
+        for name in SWITCHES:
+            switch(getattr(self, name), name)
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise UsageError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if self.scrypt_cost & (self.scrypt_cost - 1):
+            raise UsageError(f"scrypt_cost must be a power of 2, got {self.scrypt_cost}")
+        for name in TIMES:
+            finite(getattr(self, name), name)
+        for name in TIMES_FROM_ZERO:
+            not_negative(getattr(self, name), name)
+        if self.idle_timeout is not None:
+            finite(self.idle_timeout, "idle_timeout")
+        if self.default_timeout is not None and not (is_number(self.default_timeout) and self.default_timeout >= 0):
+            raise UsageError(
+                f"default_timeout must be a number of seconds, at least 0, or None, got {self.default_timeout!r}"
+            )
+        pauses = items(self.reconnect, "reconnect", "the shortest and the longest time, in seconds", object)
+        if len(pauses) != 2 or finite(pauses[0], "reconnect") > finite(pauses[1], "reconnect"):
+            raise UsageError(f"reconnect must be the shortest and the longest time, in seconds, got {self.reconnect!r}")

@@ -41,7 +41,7 @@ from secrets import token_hex
 from threading import Event, Lock, get_ident
 from typing import Final, Self, TypeAlias
 
-from brokers.arguments import finite
+from brokers.arguments import at_least_one, finite, not_negative
 from brokers.message import Message
 from brokers.threads.thread import Thread
 from brokers.threads.timer import left
@@ -52,7 +52,7 @@ from soapjms.service.store.clock import BEATS_PER_LEASE, FileTime, Liveness
 from soapjms.service.store.effects import ENDED, Effects, code_of
 from soapjms.service.store.place import network_of, writer_of
 from soapjms.service.store.tables import ClaimEntry, ClaimPlace, File, Holder, Ledger, Results, packed, unpacked
-from soapjms.validation import at_least_one, file_path, not_negative, positive
+from soapjms.validation import file_path, positive
 
 DAY_SECONDS: Final = 86_400.0
 SWEEP_SECONDS: Final = 30.0
