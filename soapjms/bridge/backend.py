@@ -17,7 +17,7 @@ from typing import Any, Final
 import starlette.responses
 
 from brokers.connection import Connection, ConnectionState
-from soapjms.bridge.faults import RETRY, HttpRefusalError, soap_response, status_of, too_big
+from soapjms.bridge.faults import HttpRefusalError, soap_response, status_of, too_big, unsent
 from soapjms.bridge.message import action_of, http_form, read_http, soap_version_of, taken
 from soapjms.bridge.wsdl import PublishedWsdl, published
 from soapjms.client.call import Response
@@ -31,6 +31,8 @@ from soapjms.protocol.names import DEFAULT_PROFILE, Auto, Profile, ProfileName, 
 from soapjms.protocol.received_message import without_quotes
 from soapjms.protocol.uri import JmsUri
 from soapjms.protocol.wsdl import Port
+
+NO_TIME_LEFT: Final = "earlier requests took all the time"
 
 MIN_GZIP_OCTETS: Final = 1024
 """Size, in octets, from which a response is compressed."""
@@ -99,17 +101,16 @@ class PathService:
             until: the end of the call, by the monotonic clock.
 
         Raises:
-            TimeoutError: the time is over, and nothing was sent.
-            HttpRefusalError: the request cannot be read or sent as it is, or the broker is not connected.
+            HttpRefusalError: the request cannot be read or sent as it is, the broker is not connected, or the time is
+                over.
             CallFailedError: sending failed.
         """
         envelope, attachments, action = self._read(asked, octets)
         if self.connection.state is not ConnectionState.CONNECTED:
-            text = "there is currently no connection to the broker; nothing was sent"
-            raise HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, text, RETRY)
+            raise unsent("there is currently no connection to the broker")
         seconds = until - monotonic()
         if seconds <= 0:
-            raise TimeoutError
+            raise unsent(NO_TIME_LEFT)
         send = self.client.send if self._is_one_way(envelope, action) else self.client.submit
         try:
             return send(envelope.root, soap_action=action, timeout=seconds, attachments=attachments)

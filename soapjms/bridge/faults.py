@@ -64,6 +64,11 @@ def too_big(excess: Excess | None, text: str) -> HttpRefusalError:
     return HttpRefusalError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_size else HTTPStatus.BAD_REQUEST, text)
 
 
+def unsent(why: str) -> HttpRefusalError:
+    """Make the refusal of a request that may be tried again, as nothing was sent."""
+    return HttpRefusalError(HTTPStatus.SERVICE_UNAVAILABLE, f"{why}; nothing was sent", RETRY)
+
+
 def failed(error: CallFailedError) -> HttpRefusalError:
     """Make the refusal for a call without a usable response.
 

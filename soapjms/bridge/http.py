@@ -33,8 +33,8 @@ from brokers.connection import Connection
 from brokers.redaction import shown as shown_url
 from brokers.threads.thread import Pool
 from soapjms import events
-from soapjms.bridge.backend import Behind, PathService, RequestHead, serve, too_long, written_answer
-from soapjms.bridge.faults import NO_STORE, RETRY, HttpRefusalError, failed
+from soapjms.bridge.backend import NO_TIME_LEFT, Behind, PathService, RequestHead, serve, too_long, written_answer
+from soapjms.bridge.faults import NO_STORE, RETRY, HttpRefusalError, failed, unsent
 from soapjms.bridge.limits import MAX_BODY, MAX_CALLS, MAX_HELD
 from soapjms.bridge.message import GZIP, soap_version_of
 from soapjms.bridge.pace import PIECE_TIMEOUT, Pace
@@ -259,7 +259,11 @@ class HttpBridge:
         self, request: Request, submit: Callable[[], Future[Answer] | None], until: float
     ) -> Answer | None:
         """Call the service and return its response, or None for a one-way message; cancel if the client leaves."""
-        future = await self._started(self._senders.submit(copy_context().run, submit), until)
+        try:
+            submitting = self._senders.submit(copy_context().run, submit)
+        except RuntimeError as error:
+            raise unsent(f"there is no thread for the request: {error}") from error
+        future = await self._started(submitting, until)
         if future is None:
             return None
         leaving, waiting = asyncio.create_task(_left(request)), asyncio.wrap_future(future)
@@ -278,7 +282,7 @@ class HttpBridge:
         """Wait until a request is sent: a broker may block senders, and with them all threads that send.
 
         Raises:
-            HttpRefusalError: sending took too long.
+            HttpRefusalError: sending took too long, or no thread was free to begin it.
             CallFailedError: sending failed.
         """
         try:
@@ -290,6 +294,8 @@ class HttpBridge:
             submitting.add_done_callback(_forget)  # the thread may still send; its result is not wanted any more
             if isinstance(error, asyncio.CancelledError):
                 raise
+            if submitting.cancel():  # no thread had begun
+                raise unsent(NO_TIME_LEFT) from None
             text = f"the broker did not take the request within {self._timeout:g} s"
             raise HttpRefusalError(HTTPStatus.GATEWAY_TIMEOUT, text) from None
 
@@ -366,9 +372,17 @@ def _below_the_host(scope: Scope) -> Scope:
 
 
 def _below(request: Request) -> str:
-    """Return the path of a request relative to the path at which the application is mounted."""
+    """Return the path of a request relative to the path at which the application is mounted.
+
+    ASGI has the path begin with `root_path`. Behind a proxy that takes its own prefix away it does not: then it begins
+    with what comes after that prefix, which Starlette and FastAPI keep as `app_root_path`.
+    """
     path: str = request.scope["path"]
-    return path.removeprefix(request.scope.get("root_path", ""))
+    root: str = request.scope.get("root_path", "")
+    for above in (root, root.removeprefix(request.scope.get("app_root_path", ""))):
+        if f"{path}/".startswith(f"{above.rstrip('/')}/"):
+            return path[len(above.rstrip("/")) :]
+    return path
 
 
 def _check_media_type(kind: ContentType) -> None:
