@@ -175,7 +175,7 @@ CLOCK_UNKNOWN: Final = LogEvent(
     "soapjms.clock",
     INFO,
     "the broker's clock could not be compared with this machine's: %(error)s",
-    "Expiry goes by the clock of this machine.",
+    "Expiry goes by the last comparison, else by the clock of this machine; a minute later they are compared again.",
 )
 DISPATCHER_CLOSED: Final = LogEvent(
     "dispatcher.closed",

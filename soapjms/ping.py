@@ -6,6 +6,7 @@ import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from math import inf
 from secrets import token_hex
 from threading import Event, Lock, current_thread
 from typing import Final, NamedTuple
@@ -27,6 +28,9 @@ MAX_SKEW_SECONDS: Final = 1.0
 
 CLOCK_PATIENCE: Final = 1.0
 """Seconds that the first call, or the start of a dispatcher, waits until the clocks are compared."""
+
+CLOCK_RETRY_SECONDS: Final = 60.0
+"""Seconds after which the clocks are compared again if that failed, as with a broker that has just started."""
 
 MAX_STEP: Final = 100.0
 """Milliseconds by which this machine's time of day may leave its steady clock before both are compared again."""
@@ -219,14 +223,16 @@ class BrokerClock:
     """The broker's clock, by which messages expire. Thread-safe.
 
     The difference from this machine's clock is measured on a separate thread, in each generation of the connection, and
-    again after one of the clocks of this machine was set. It is made up for, and logged if it is more than
-    `MAX_SKEW_SECONDS`. Until it is known, and if the broker does not tell its time, this machine's clock counts.
+    again after one of the clocks of this machine was set, or if that failed. It is made up for, and logged if it is
+    more than `MAX_SKEW_SECONDS`. Until it is known, and if the broker does not tell its time, this machine's clock
+    counts.
 
     Args:
         connection: the connection to the broker.
 
     Attributes:
-        lead: milliseconds that the broker's clock is ahead; 0 if they are not known, or fewer than can be measured.
+        lead: milliseconds that the broker's clock was ahead when it was last measured, which after a reconnect may have
+            been another broker's; 0 if they are not known, or fewer than can be measured.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -234,6 +240,7 @@ class BrokerClock:
         self._lock = Lock()
         self._generation = -1
         self._set = 0.0  # this machine's time of day less its steady clock, in milliseconds
+        self._until = inf  # when it is to be measured again, by the monotonic clock, after that failed
         self._thread: Thread | None = None  # while it measures
         self.lead = 0
 
@@ -263,15 +270,19 @@ class BrokerClock:
         return now + self.lead
 
     def _holds(self, between: float) -> bool:
-        """Whether the connection is the one that was measured, and no clock of this machine was set since."""
-        return self._generation == self._connection.generation and abs(between - self._set) <= MAX_STEP
+        """Whether the connection is the one that was measured, and no clock of this machine was set since.
+
+        If measuring failed, that holds for a while.
+        """
+        is_same = self._generation == self._connection.generation and abs(between - self._set) <= MAX_STEP
+        return is_same and time.monotonic() < self._until
 
     def _measure(self, between: float) -> None:
         """Measure the difference on a separate thread, as the connection is another one, or a clock was set."""
         with self._lock:
             if self._holds(between):
                 return  # another thread was faster
-            self._generation, self._set = self._connection.generation, between
+            self._generation, self._set, self._until = self._connection.generation, between, inf
             if not self._connection.capabilities.tells_time:
                 return
             thread = Thread(target=self._compare, name="soapjms-clock", daemon=True)
@@ -289,6 +300,7 @@ class BrokerClock:
                 events.CLOCK_SKEWED.log(skew)
         except PingFailedError as error:
             events.CLOCK_UNKNOWN.log(error)
+            self._until = time.monotonic() + CLOCK_RETRY_SECONDS
         finally:
             pinger.close()
             with self._lock:  # which `_measure` holds until it has set the thread

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from calling_kit import (
     URI,
     Arrivals,
     Peers,
+    Wrapped,
     arrivals,
     envelope,
     eventually,
@@ -32,7 +34,7 @@ from real_brokers import RealBroker
 
 import soapjms
 import soapjms.zeep
-from brokers import Connection, Message, queue
+from brokers import BrokerError, Connection, Destination, Message, queue
 from brokers.embedded import Broker
 from brokers.threads.thread import Thread
 from soapjms import CallTimeoutError, Client, Dispatcher, OutgoingCall, UsageError
@@ -198,6 +200,24 @@ def test_compared_again_once_the_clock_was_set(monkeypatch: pytest.MonkeyPatch) 
         assert not clock.is_known
         clock.now(time.monotonic() + PATIENCE)
         eventually(lambda: clock.is_known, "the clocks were compared again")
+
+
+def test_compared_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that did not answer once, as while it starts, is asked again later, on the same connection."""
+    asked = Event()
+
+    class Starting(Wrapped):
+        def temporary(self, *args: Any, **options: Any) -> Destination:
+            if not asked.is_set():
+                asked.set()
+                raise BrokerError("it is starting")
+            return super().temporary(*args, **options)
+
+    monkeypatch.setattr("soapjms.ping.CLOCK_RETRY_SECONDS", 0.01)
+    with Broker("skewed", clock=lambda: now() + HOUR).connect() as connection:
+        clock = BrokerClock(Starting(connection))
+        eventually(lambda: abs(clock.now() - now() - HOUR) < 10_000, "the clocks were compared again")
+    assert asked.is_set()
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.broker) for name in REAL_BROKERS])
