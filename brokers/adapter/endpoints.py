@@ -230,8 +230,9 @@ class Reconnector:
         thread = Thread(target=self._run, name=f"{self._name} reconnector", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # otherwise the connection would stay lost without notice
-            self._give_up(f"{self._name} was lost, and no thread could be started to reconnect: {error}")
+        except (RuntimeError, MemoryError) as error:  # otherwise the connection would stay lost without notice
+            why = f"{error}" or "no memory"
+            self._give_up(f"{self._name} was lost, and no thread could be started to reconnect: {why}")
         else:
             self._thread = thread
 

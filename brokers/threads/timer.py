@@ -6,6 +6,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Condition, current_thread
 from typing import Final, TypeAlias
 
@@ -126,8 +127,9 @@ class Deadlines:
                     continue
             try:
                 function()
-            except Exception:
-                events.TIMER_FAILED.log()
+            except BaseException:  # SystemExit too: it must not end the thread, which others rely on
+                with suppress(MemoryError):
+                    events.TIMER_FAILED.log()
             del due, function  # they may hold large objects, and the next one may take long to come due
 
     def _wait(self) -> float | None:

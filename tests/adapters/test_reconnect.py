@@ -171,19 +171,20 @@ def test_what_does_not_answer(scheme: str) -> None:
                     brokers.connect(url, timeout=0.5)
 
 
-def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "why"), [(RuntimeError("can't start new thread"), "can't start new thread"), (MemoryError(), "no memory")]
+)
+def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch, error: Exception, why: str) -> None:
     """The connection is given up, so that whoever looks knows; it would stay lost for ever."""
 
     def refuse(thread: Thread) -> None:
-        raise RuntimeError("can't start new thread")
+        raise error
 
     causes: SimpleQueue[str] = SimpleQueue()
     reconnector = Reconnector("broker", Reconnect(), lambda lost_for: None, causes.put)
     monkeypatch.setattr(Thread, "start", refuse)
     reconnector.start()
-    assert causes.get_nowait() == (
-        "broker was lost, and no thread could be started to reconnect: can't start new thread"
-    )
+    assert causes.get_nowait() == f"broker was lost, and no thread could be started to reconnect: {why}"
     reconnector.stop()
     reconnector.start()
     assert causes.empty(), "it was stopped"
