@@ -211,7 +211,7 @@ class PendingCalls:
                 events.CALL_FAILED_INTERNALLY.log()
                 found = error
             call.conclude(found)
-        if not answered:
+        if not answered and self._replies.by_place:
             self._replies.end(call.key, reusable=False)
         return True
 
