@@ -17,7 +17,7 @@ LEAST: Final[Mapping[str, int]] = {
     "max_retries": 0,
     "client_port": 1,
     "max_failures": 1,
-    "max_topics": 1,
+    "max_topics": 0,
     "max_children": 1,
     "max_octets": 1,
     "max_subscriptions": 1,
