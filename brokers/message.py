@@ -500,8 +500,6 @@ def field_problem(message: Message) -> str | None:
 
     The type and the body are left to `body_problem`.
     """
-    if not isinstance(message, Message):
-        return f"message must be a brokers.Message, got {message!r:.100}"
     given: Any = message
     for name, accepted in FIELD_TYPES.items():
         value = getattr(given, name)
