@@ -42,7 +42,8 @@ def own_delivery(delivery: Delivery, owner: DeliveryOwner[DeliveryT]) -> Deliver
         UsageError: it belongs to another connection, or is something else, such as its message.
     """
     if not owner.owns(delivery):
-        raise UsageError(f"delivery must be one that a consumer of this connection got, got {type(delivery).__name__}")
+        given = "one of another connection" if isinstance(delivery, Delivery) else type(delivery).__name__
+        raise UsageError(f"delivery must be one that a consumer of this connection got, got {given}")
     return delivery
 
 
@@ -53,7 +54,8 @@ def own_transaction(transaction: Transaction, owner: object, kind: type[Transact
         UsageError: it belongs to another connection, or is something else.
     """
     if not isinstance(transaction, kind) or transaction.owner is not owner:
-        raise UsageError(f"transaction must be what begin() of this connection returned, got {transaction!r:.100}")
+        given = "one of another connection" if isinstance(transaction, Transaction) else f"{transaction!r:.100}"
+        raise UsageError(f"transaction must be what begin() of this connection returned, got {given}")
     return transaction
 
 

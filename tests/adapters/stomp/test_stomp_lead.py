@@ -99,14 +99,19 @@ class TestLead(OnBoth):
     ) -> None:
         """While one blocks the others run elsewhere; some time after it they run where they are read again."""
         monkeypatch.setattr(wire, "STAND_IN_SECONDS", 0.0)
-        gate, threads = Event(), Threads()
+        begun, gate, threads = Event(), Event(), Threads()
+
+        def block(delivery: Delivery) -> None:
+            begun.set()
+            gate.wait(PATIENCE)
+
         with (
-            connection.consume(
-                queue(f"{name}.slow"), lambda delivery: gate.wait(PATIENCE), auto_accept=True, quick=True
-            ),
+            connection.consume(queue(f"{name}.slow"), block, auto_accept=True, quick=True),
             connection.consume(queue(name), threads, quick=True),
         ):
-            send(other, message_to(queue(f"{name}.slow")), message_to(queue(name)))
+            send(other, message_to(queue(f"{name}.slow")))
+            assert begun.wait(PATIENCE)  # brokers promise no order of two queues
+            send(other, message_to(queue(name)))
             assert threads.next().endswith("crew")
             gate.set()
 
