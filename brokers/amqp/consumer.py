@@ -19,6 +19,7 @@ from proton import Delivery as Outcome
 from brokers import events
 from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer, why_of
 from brokers.adapter.redelivery import MAX_DELIVERIES, carried_reason, pause_after
+from brokers.amqp.dialect import spell
 from brokers.amqp.message_reader import ReceivedMessage, from_amqp_head, from_amqp_message
 from brokers.amqp.outcomes import PRECONDITION, RedirectedError, StolenError
 from brokers.amqp.receive import AmqpArrival, Inlet
@@ -231,17 +232,27 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
                     return False  # the next message would wait here, though other consumers may be free
             inlet = self._inlet = Inlet(session, generation, self.options, session.dialect, self._shared.max_message)
             self._attached = monotonic()
-        inlet.options = session.consumable(self.options, self._shared.timeout)
         if self.options.quick:
             session.lead(self._shared.crew)
         try:
-            wait = inlet.attach(self._turns.put, partial(self._note_detached, inlet))
-            if wait is None:
-                return False
-            wait(self._shared.timeout)
+            return self._attach(inlet, session)
         except RedirectedError as error:
             self._go(error)
         return True
+
+    def _attach(self, inlet: Inlet, session: AmqpSession) -> bool:
+        """Attach a link, and wait for the answer; return False if the consumer was closed meanwhile."""
+        inlet.options = session.consumable(self.options, self._shared.timeout)
+        is_attached = False
+        try:
+            wait = inlet.attach(self._turns.put, partial(self._note_detached, inlet))
+            if wait is not None:
+                wait(self._shared.timeout)
+                is_attached = True
+        finally:
+            if not is_attached and inlet.options is not self.options:
+                session.management.delete(spell(inlet.options.destination, session.dialect))
+        return is_attached
 
     def _close(self) -> None:
         self.stop()

@@ -10,6 +10,7 @@ Spec: AMQP Request-Response Messaging with Link Pairing 1.0; HTTP over AMQP 1.0 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
 from secrets import token_hex
@@ -23,7 +24,7 @@ from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import LIMIT, text_of
 from brokers.amqp.sections import AmqpSection, MalformedError, decode, encode
 from brokers.amqp.transfers import Transfer, credit_of, give_credit, read, send, settle
-from brokers.errors import BrokerError, ConnectionLostError, NoAnswerError, UnsupportedError
+from brokers.errors import BrokerError, NoAnswerError, UnsupportedError
 from brokers.message import Destination, DestinationKind
 
 NODE: Final = "/management"
@@ -188,8 +189,17 @@ class Management(AmqpLink):
         name = f"subscription.{token_hex(NAME_OCTETS)}"
         self.request("PUT", f"/queues/{name}", {**OWN, "auto_delete": True}, timeout=timeout)
         binding: Any = {"source": TOPICS, "binding_key": topic.name, "destination_queue": name, "arguments": {}}
-        self.request("POST", "/bindings", binding, timeout=timeout)
+        try:
+            self.request("POST", "/bindings", binding, timeout=timeout)
+        except BrokerError:
+            self.delete(f"/queues/{name}")
+            raise
         return f"/queues/{name}"
+
+    def delete(self, path: str) -> None:
+        """Delete a queue of this connection, without waiting; it ends with the connection anyway."""
+        with suppress(BrokerError):
+            self.ask("DELETE", path)
 
 
 class ManagedQueue:
@@ -217,8 +227,5 @@ class ManagedQueue:
         return Destination(self._kind, name, address=address)
 
     def end(self) -> None:
-        """Delete the queue, without waiting; it ends with the connection anyway."""
-        try:
-            self._management.ask("DELETE", self._path)
-        except (BrokerError, ConnectionLostError):
-            return
+        """Delete the queue; see `Management.delete`."""
+        self._management.delete(self._path)

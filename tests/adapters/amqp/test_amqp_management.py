@@ -42,6 +42,7 @@ class Managed(Peer):
         asked: the requests: verb, path, body.
         answers: status and body of an answer by verb; a verb that is not there is not answered.
         released: addresses that messages are given back from.
+        refuses_subscriptions: whether nobody may consume from the queue of a subscription.
     """
 
     product: str | None = "RabbitMQ"
@@ -50,6 +51,7 @@ class Managed(Peer):
         default_factory=lambda: {"PUT": ("201", {"name": "x"}), "POST": ("204", None), "DELETE": ("200", None)}
     )
     released: set[str] = field(default_factory=set)
+    refuses_subscriptions: bool = False
     back: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -58,6 +60,8 @@ class Managed(Peer):
     def _attach(self, link: Any) -> None:
         if isinstance(link, Sender):
             self.back[link.name] = link
+            if self.refuses_subscriptions and "/subscription." in link.remote_source.address:
+                self.refuses[link.remote_source.address] = Condition("amqp:unauthorized-access")
         super()._attach(link)
 
     def _serve_message(self, delivery: Any, octets: bytes) -> None:
@@ -134,6 +138,20 @@ def test_topic(broker: Managed, connection: Connection) -> None:
     assert (post, where) == ("POST", "/bindings")
     assert binding == {"source": "amq.topic", "binding_key": "news.#", "destination_queue": name, "arguments": {}}
     assert broker.attached[-1].address == path
+
+
+@pytest.mark.parametrize("refused", ["binding", "link", "session"])
+def test_a_topic_that_cannot_be_consumed_from(broker: Managed, refused: str) -> None:
+    """The queue that was made for the subscriber is deleted: it would gather messages that nobody takes."""
+    broker.sessions = 2 if refused == "session" else 1000
+    broker.refuses_subscriptions = refused == "link"
+    if refused == "binding":
+        broker.answers["POST"] = "403", "access refused"
+    with brokers.connect(broker.url, timeout=PATIENCE) as connection:
+        with pytest.raises(BrokerError):
+            connection.consume(topic("news"), print)
+        wait_until(lambda: [each[0] for each in broker.asked] == ["PUT", "POST", "DELETE"], "the queue is deleted")
+        assert broker.asked[2][1] == broker.asked[0][1]
 
 
 def test_refused_request(broker: Managed, connection: Connection) -> None:
