@@ -110,6 +110,7 @@ class AmqpEngine(Driver):
         self._largest = 0
         self._room = 0  # octets that may be sent before `is_behind` has to look again
         self._patient: dict[WriteWaiter, None] = {}  # in the order in which they began to wait
+        self._is_opened = False
         self._is_greeted = False
         self._greeting: SimpleQueue[BrokerError | None] = SimpleQueue()
         self._session: Session | None = None
@@ -165,7 +166,20 @@ class AmqpEngine(Driver):
 
     def _explain(self, why: str) -> BrokerError:
         heard = b"" if self._machine is None else self._machine.heard
-        return ConnectionFailedError(f"{self.login} {why}{'' if heard else perhaps(self.login)}")
+        return ConnectionFailedError(f"{self.login} {why}{self._advice if heard else perhaps(self.login)}")
+
+    @property
+    def _advice(self) -> str:
+        """The end of an error text if the broker let the user in, and did not open the connection: RabbitMQ ends it so,
+        without a reason, for a virtual host that there is not, or to which the user has no right."""
+        if self._is_opened or self._machine is None or not self._machine.is_let_in:
+            return ""
+        name = self.login.virtual_host
+        if name is None:
+            wrong = "this user has no right to its virtual host, which virtualHost in the URL names"
+        else:
+            wrong = f"it has no virtual host {name!r}, or this user no right to it"
+        return f"; the login was right: perhaps {wrong}"
 
     def _abandon(self) -> None:
         self.drop()
@@ -302,6 +316,7 @@ class AmqpEngine(Driver):
     # Handlers of proton's events
 
     def _on_connection_open(self, event: Any) -> None:
+        self._is_opened = True
         offered = event.connection.remote_offered_capabilities or ()
         self.offers_relay = self.login.relay and RELAY in offered
         properties = event.connection.remote_properties
@@ -329,7 +344,7 @@ class AmqpEngine(Driver):
         """End the connection for a reason given by the broker or found by proton."""
         self._why = f": {why}" if why else ""
         self._flush()
-        raise ConnectionFailedError(f"{self.login} closed the connection{self._why}")
+        raise ConnectionFailedError(f"{self.login} closed the connection{self._why}{self._advice}")
 
     def _on_session_open(self, event: Any) -> None:
         if event.session.state & Endpoint.LOCAL_UNINIT:

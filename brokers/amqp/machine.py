@@ -121,6 +121,11 @@ class AmqpMachine:
         return bool(lib.pn_transport_closed(self._pointer)) or self._stream.is_over
 
     @property
+    def is_let_in(self) -> bool:
+        """Whether the peer has accepted the login, and begun AMQP."""
+        return self._sasl is None and self._early is None
+
+    @property
     def may_hang_up(self) -> bool:
         """Whether the peer has closed all layers."""
         return self._transport.closed and (self._stream.is_over or not self._stream.has_leave)

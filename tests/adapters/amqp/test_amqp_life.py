@@ -64,10 +64,11 @@ def deliver(peer: Peer, address: str, *bodies: str, settled: bool = False, befor
 
 
 class Scripted:
-    """A socket that answers a client with octets, whatever it says."""
+    """A socket that answers a client with octets, whatever it says, and then waits for its end, if it `stays`."""
 
-    def __init__(self, *answers: bytes) -> None:
+    def __init__(self, *answers: bytes, stays: bool = True) -> None:
         self._answers = answers
+        self._stays = stays
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"amqp://user:secret@127.0.0.1:{self._listener.getsockname()[1]}"
         self.received = b""
@@ -79,7 +80,7 @@ class Scripted:
             for answer in self._answers:
                 self.received += client.recv(4096)
                 client.sendall(answer)
-            while data := client.recv(4096):
+            while self._stays and (data := client.recv(4096)):
                 self.received += data
 
     def close(self) -> None:
@@ -263,6 +264,21 @@ def test_virtual_host() -> None:
             brokers.connect(url, timeout=PATIENCE, **given).close()
         brokers.connect(f"{peer.url}?virtualHost=vhost:bank", timeout=PATIENCE).close()
         assert peer.hosts == ["127.0.0.1", "vhost:shop", "vhost:bank"]
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("", "perhaps this user has no right to its virtual host, which virtualHost in the URL names"),
+        ("?virtualHost=vhost:bank", "perhaps it has no virtual host 'vhost:bank', or this user no right to it"),
+    ],
+)
+def test_a_virtual_host_that_is_not_there(option: str, why: str) -> None:
+    """RabbitMQ ends the connection after the login, without a reason: the error says what that may mean."""
+    peer = Scripted(sasl.SASL_HEADER + mechanisms("PLAIN"), outcome(0) + sasl.AMQP_HEADER, stays=False)
+    with pytest.raises(ConnectionFailedError, match=f"; the login was right: {why}"):
+        brokers.connect(peer.url + option, timeout=PATIENCE)
+    peer.close()
 
 
 def test_a_path_without_its_beginning() -> None:
