@@ -41,6 +41,7 @@ class AmqpDialect:
         has_management: queues are made and bound by requests to the broker's management node: it has no dynamic nodes,
             and delivers from queues only. It releases a message for which there is no queue, and says of a message only
             by `first-acquirer` that it was delivered before, unless its queue counts deliveries.
+        host_prefix: prefix of the names of virtual hosts; to other names the broker shows its default one.
         transactions, selectors, durable_topics: whether the broker has them.
         oldest: the first major version of the broker that does so.
     """
@@ -57,6 +58,7 @@ class AmqpDialect:
     id_property: str | None = None
     encodes_names: bool = False
     has_management: bool = False
+    host_prefix: str = ""
     transactions: bool = True
     selectors: bool = True
     durable_topics: bool = True
@@ -102,6 +104,7 @@ RABBITMQ: Final = AmqpDialect(
     },
     encodes_names=True,
     has_management=True,
+    host_prefix="vhost:",
     transactions=False,
     selectors=False,
     durable_topics=False,

@@ -13,7 +13,7 @@ from brokers.amqp.send import Outboxes
 from brokers.amqp.temporary import TemporaryNode
 from brokers.amqp.url import AmqpLogin
 from brokers.connection import SubscribeOptions
-from brokers.errors import ConnectionFailedError
+from brokers.errors import ConnectionFailedError, UsageError
 from brokers.message import DestinationKind
 
 
@@ -42,20 +42,32 @@ class AmqpSession(AmqpEngine):
 
         Raises:
             ConnectionFailedError: also if the broker is too old.
+            UsageError: the broker would show another virtual host than the one that is asked for.
         """
         super().open(timeout)
         self.dialect = self.login.dialect or dialect_of(self.product)
-        if self._is_too_old:
+        try:
+            self._check_broker()
+        except (ConnectionFailedError, UsageError):
             self.drop()
-            wanted = f"soapjms speaks to version {self.dialect.oldest} and newer"
-            raise ConnectionFailedError(f"{self} is {self.product} {self.version}, and {wanted}")
+            raise
         self.outboxes, self.coordinator = Outboxes(self, self.dialect), Coordinator(self)
         self.management = Management(self)
 
-    @property
-    def _is_too_old(self) -> bool:
-        major = self.version.partition(".")[0]
-        return self.login.dialect is None and major.isdecimal() and int(major) < self.dialect.oldest
+    def _check_broker(self) -> None:
+        """Check the version of the broker, and that it knows the virtual host by the name that it was given.
+
+        Raises:
+            ConnectionFailedError, UsageError: see `open`.
+        """
+        major, dialect = self.version.partition(".")[0], self.dialect
+        if self.login.dialect is None and major.isdecimal() and int(major) < dialect.oldest:
+            wanted = f"soapjms speaks to version {dialect.oldest} and newer"
+            raise ConnectionFailedError(f"{self} is {self.product} {self.version}, and {wanted}")
+        host, prefix = self.login.virtual_host, dialect.host_prefix
+        if host is not None and not host.startswith(prefix):
+            meaning = f"got {host!r}, which stands for the default one there"
+            raise UsageError(f"virtualHost must begin with {prefix} at {self.product or dialect.name}, as {prefix}{host}, {meaning}")
 
     def new_temporary(self, kind: DestinationKind) -> TemporaryNode | ManagedQueue:
         """Return a temporary destination that is still to be made."""

@@ -26,6 +26,7 @@ from brokers import (
     DestinationKind,
     NoAnswerError,
     UnsupportedError,
+    UsageError,
     queue,
     topic,
 )
@@ -243,6 +244,13 @@ def test_an_old_version() -> None:
             brokers.connect(broker.url, timeout=PATIENCE, reconnect=False)
         with brokers.connect(f"{broker.url}?dialect=plain", timeout=PATIENCE) as connection:
             assert connection.capabilities.dialect == "plain"
+
+
+def test_a_virtual_host_without_its_prefix(broker: Managed) -> None:
+    """RabbitMQ would show its default one, and nobody would notice: it is refused."""
+    with pytest.raises(UsageError, match=r"virtualHost must begin with vhost: at RabbitMQ, as vhost:bank, got 'bank'"):
+        brokers.connect(f"{broker.url}?virtualHost=bank", timeout=PATIENCE)
+    brokers.connect(f"{broker.url}?virtualHost=vhost:bank", timeout=PATIENCE).close()
 
 
 def test_what_it_lacks(connection: Connection) -> None:
