@@ -1,11 +1,17 @@
 """How often a message that its consumer releases is delivered, the pause before each redelivery, and why it is refused.
 
-Dead letters that we make have the same properties everywhere. Counting the releases, and what else a dead letter is on
-the wire, belong in the adapter.
+STOMP does not carry the delivery count, nor do the classic queues of RabbitMQ have one: the broker redelivers a
+released message at once. So a message that always fails would be delivered forever, thousands of times a second. The
+count here allows a pause before each redelivery, and a dead letter in the end.
+
+Dead letters that we make have the same properties everywhere. What else a dead letter is on the wire belongs in the
+adapter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from threading import Lock
 from typing import Final
 
 MAX_DELIVERIES: Final = 6
@@ -38,3 +44,38 @@ def carried_reason(reason: str) -> str:
 def pause_after(deliveries: int) -> float:
     """Return the pause in seconds before a message is given back that was delivered this often, counted from 1."""
     return FIRST_PAUSE_SECONDS * 2.0 ** (min(deliveries, MAX_PAUSE_DELIVERIES) - 1)
+
+
+MAX_RELEASED_MESSAGES: Final = 10_000
+"""Maximum number of messages whose releases are counted; beyond it the oldest are forgotten."""
+
+
+class Releases:
+    """Counts the releases of each message over one connection. Thread-safe.
+
+    Attributes:
+        counts: the number of releases by message; of those that were released and not settled since.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.counts: dict[Hashable, int] = {}
+
+    def __contains__(self, message: Hashable) -> bool:
+        """Return whether a message was released and not settled since. Costs nothing while none was released."""
+        return message in self.counts
+
+    def count(self, message: Hashable) -> int:
+        """Record one more release of a message, and return their number."""
+        with self._lock:
+            releases = self.counts.pop(message, 0) + 1
+            self.counts[message] = releases
+            if len(self.counts) > MAX_RELEASED_MESSAGES:
+                del self.counts[next(iter(self.counts))]
+            return releases
+
+    def forget(self, message: Hashable) -> None:
+        """Forget a message that was accepted or rejected. Costs nothing while none was released."""
+        if self.counts:
+            with self._lock:
+                self.counts.pop(message, None)

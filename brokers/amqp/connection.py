@@ -15,6 +15,7 @@ from brokers import events
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.consumer import why_of
 from brokers.adapter.endpoints import Reconnect
+from brokers.adapter.redelivery import Releases
 from brokers.adapter.transaction import own_transaction
 from brokers.adapter.wait import epoch_milliseconds
 from brokers.amqp.consumer import AmqpConsumer, AmqpConsumerContext, AmqpDelivery
@@ -69,6 +70,7 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         self._shared = AmqpConsumerContext(
             timeout,
             self._crew,
+            Releases(),
             self.later,
             logins[0].max_message,
             self._consume_elsewhere,

@@ -6,7 +6,7 @@ A consumer has one receiving link in each generation of the connection; see `bro
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
 from threading import Lock
@@ -18,7 +18,7 @@ from proton import Delivery as Outcome
 
 from brokers import events
 from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer, why_of
-from brokers.adapter.redelivery import MAX_DELIVERIES, carried_reason, pause_after
+from brokers.adapter.redelivery import MAX_DELIVERIES, Releases, carried_reason, pause_after
 from brokers.amqp.dialect import spell
 from brokers.amqp.message_reader import ReceivedMessage, from_amqp_head, from_amqp_message
 from brokers.amqp.outcomes import PRECONDITION, RedirectedError, StolenError
@@ -81,14 +81,29 @@ class AmqpDelivery(Delivery):
 
         At Qpid, its queue decides on dead letters; see `reject`.
         """
-        deliveries = self.delivery_count or 1
+        deliveries = self._count()
         if deliveries >= MAX_DELIVERIES:
             reason = f"delivered {deliveries} times and not accepted"
             if self._dispose(reason):
                 rest = " goes back, until the limit of its queue" if self._returns else " is a dead letter"
                 events.AMQP_TOO_MANY_DELIVERIES.log(self.message.message_id, rest, reason)
             return
-        self._settle_later(Outcome.MODIFIED)
+        self._settle_later(Outcome.MODIFIED, deliveries)
+
+    def _count(self) -> int:
+        """Return how often the message was delivered: at a queue that does not count, how often this side released it.
+
+        Without a JMSMessageID nobody can tell.
+        """
+        told = self.delivery_count or 1
+        if not self.inlet.dialect.has_management or self.message.message_id is None:
+            return told
+        with self.inlet.engine.lock:
+            return max(told, self.consumer.releases.count(self._key)) if self.is_held else told
+
+    @property
+    def _key(self) -> Hashable:
+        return hash((self.consumer.options.destination, self.message.message_id))
 
     def reject(self, reason: str) -> None:
         """Have the broker make the message a dead letter. It gets 1,000 characters of the reason, and may keep them.
@@ -104,16 +119,16 @@ class AmqpDelivery(Delivery):
 
     def _dispose(self, reason: str) -> bool:
         if self._returns:
-            return self._settle_later(Outcome.REJECTED, reason)
+            return self._settle_later(Outcome.REJECTED, self.delivery_count or 1, reason)
         return self._settle(DeliveryState.RETURNED, Outcome.REJECTED, reason)
 
-    def _settle_later(self, outcome: int, reason: str | None = None) -> bool:
+    def _settle_later(self, outcome: int, deliveries: int, reason: str | None = None) -> bool:
         """Give the message back after a pause, so that an unusable message does not circulate at full speed."""
         with self.inlet.engine.lock:
             if not self.is_held:
                 return False
             self.state = DeliveryState.RETURNED
-        self.consumer.later(pause_after(self.delivery_count or 1), partial(self._give_back, outcome, reason))
+        self.consumer.later(pause_after(deliveries), partial(self._give_back, outcome, reason))
         return True
 
     def accept_in(self, transaction: bytes) -> None:
@@ -139,6 +154,8 @@ class AmqpDelivery(Delivery):
                 if self.state is not DeliveryState.HELD or not inlet.settle(self.number, outcome, error=error):
                     return False
                 self.state = state
+                if self.consumer.releases.counts:
+                    self.consumer.releases.forget(self._key)
                 return True
         except ConnectionLostError:  # the broker delivers it again
             return False
@@ -182,6 +199,7 @@ class AmqpConsumerContext(NamedTuple):
 
     timeout: float
     crew: Crew
+    releases: Releases
     later: Later
     max_message: int
     elsewhere: Elsewhere
@@ -196,7 +214,7 @@ class AmqpConsumer(LastingConsumer[AmqpSession, AmqpArrival, AmqpDelivery]):
         self, options: SubscribeOptions, on_delivery: OnDelivery, *, owner: ConsumerOwner, shared: AmqpConsumerContext
     ) -> None:
         super().__init__(options, on_delivery, owner, shared.crew)
-        self.later = shared.later
+        self.later, self.releases = shared.later, shared.releases
         self._shared = shared
         self._replacing = Lock()
         self._inlet: Inlet | None = None

@@ -67,7 +67,9 @@ class AmqpSession(AmqpEngine):
         host, prefix = self.login.virtual_host, dialect.host_prefix
         if host is not None and not host.startswith(prefix):
             meaning = f"got {host!r}, which stands for the default one there"
-            raise UsageError(f"virtualHost must begin with {prefix} at {self.product or dialect.name}, as {prefix}{host}, {meaning}")
+            raise UsageError(
+                f"virtualHost must begin with {prefix} at {self.product or dialect.name}, as {prefix}{host}, {meaning}"
+            )
 
     def new_temporary(self, kind: DestinationKind) -> TemporaryNode | ManagedQueue:
         """Return a temporary destination that is still to be made."""

@@ -1,8 +1,4 @@
-"""Acknowledgement over STOMP: in batches, with a count of the releases of each message.
-
-STOMP does not carry the delivery count: the broker redelivers a released message at once, without a count. So a message
-that always fails would be delivered forever, thousands of times a second. The count here allows a pause before each
-redelivery, and a dead letter in the end.
+"""Acknowledgement over STOMP, in batches.
 
 With STOMP's own `ack:auto` a broker sends as fast as it can, so messages for a slow consumer pile up in this process;
 and it forgets a message when it writes it, so messages in flight are lost with the connection. Therefore the messages
@@ -14,7 +10,7 @@ it takes messages as fast as they arrive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -26,41 +22,6 @@ from brokers.stomp.dialect import MIN_FRAME_OCTETS
 from brokers.stomp.frames import acknowledgement
 from brokers.stomp.session import Settle, StompSession
 from brokers.threads.timer import Later
-
-MAX_RELEASED_MESSAGES: Final = 10_000
-"""Maximum number of messages whose releases are counted; beyond it the oldest are forgotten."""
-
-
-class Releases:
-    """Counts the releases of each message over one connection. Thread-safe.
-
-    Attributes:
-        counts: the number of releases by message; of those that were released and not settled since.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self.counts: dict[Hashable, int] = {}
-
-    def __contains__(self, message: Hashable) -> bool:
-        """Return whether a message was released and not settled since. Costs nothing while none was released."""
-        return message in self.counts
-
-    def count(self, message: Hashable) -> int:
-        """Record one more release of a message, and return their number."""
-        with self._lock:
-            releases = self.counts.pop(message, 0) + 1
-            self.counts[message] = releases
-            if len(self.counts) > MAX_RELEASED_MESSAGES:
-                del self.counts[next(iter(self.counts))]
-            return releases
-
-    def forget(self, message: Hashable) -> None:
-        """Forget a message that was accepted or rejected. Costs nothing while none was released."""
-        if self.counts:
-            with self._lock:
-                self.counts.pop(message, None)
-
 
 WINDOW_PARTS: Final = 4
 """Divisor of the prefetch: ACKs are sent when this part of the window is done, so that the broker can keep sending."""

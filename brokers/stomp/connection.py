@@ -17,11 +17,12 @@ from typing import Final, TypeGuard
 from brokers import events
 from brokers.adapter.connection import LastingConnection
 from brokers.adapter.endpoints import BrokerEndpoints, Reconnect
+from brokers.adapter.redelivery import Releases
 from brokers.adapter.transaction import own_transaction
 from brokers.connection import Capabilities, Delivery, OnDelivery, OnSent, SendResult, SubscribeOptions, Transaction
 from brokers.errors import BrokerError, ConnectionLostError, SendFailedError, UnsentError, UsageError
 from brokers.message import DeliveryMode, Destination, DestinationKind, Message, check_message, field_problem
-from brokers.stomp.acknowledge import Releases, StompSubscription
+from brokers.stomp.acknowledge import StompSubscription
 from brokers.stomp.codec import Frames, pack
 from brokers.stomp.consumer import StompConsumer, StompConsumerContext, StompDelivery
 from brokers.stomp.dialect import ACTIVEMQ_CLASSIC, StompDialect, capabilities_of

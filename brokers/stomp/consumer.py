@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from brokers import events
 from brokers.adapter.consumer import ConsumerOwner, DeliveryState, LastingConsumer
-from brokers.adapter.redelivery import MAX_DELIVERIES, pause_after
+from brokers.adapter.redelivery import MAX_DELIVERIES, Releases, pause_after
 from brokers.connection import Delivery, OnDelivery, SubscribeOptions
 from brokers.errors import (
     BrokerError,
@@ -28,7 +28,7 @@ from brokers.errors import (
     SendFailedError,
 )
 from brokers.message import Destination, DestinationKind, changed
-from brokers.stomp.acknowledge import Acceptances, Releases, StompArrival, StompSubscription, new_arrival
+from brokers.stomp.acknowledge import Acceptances, StompArrival, StompSubscription, new_arrival
 from brokers.stomp.codec import NO_MEMORY, pack
 from brokers.stomp.collection import COLLECTION_SECONDS, AcceptedMessage, Collection, groups, uncollected
 from brokers.stomp.dialect import StompDialect

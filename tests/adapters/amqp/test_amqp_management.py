@@ -30,6 +30,7 @@ from brokers import (
     queue,
     topic,
 )
+from brokers.adapter.redelivery import MAX_DELIVERIES
 from brokers.amqp.sections import AmqpSection, encode
 
 OWN = {"durable": False, "exclusive": True, "auto_delete": False, "arguments": {}}
@@ -265,19 +266,46 @@ def test_what_it_lacks(connection: Connection) -> None:
             refused()
 
 
+def arrive(broker: Managed, number: int, acquired: bool, message_id: str = "ID:1") -> Any:
+    """Have a message of the queue `q` delivered, and return the peer's delivery."""
+    link = broker.back[broker.attached[-1].name]
+    sent: list[Any] = []
+
+    def send() -> None:
+        sent.append(link.delivery(f"{number}"))
+        head = encode(AmqpSection.HEADER, [True, None, None, acquired])
+        stated = encode(AmqpSection.PROPERTIES, [message_id, None, "/queues/q"])
+        link.send(head + stated + encode(AmqpSection.VALUE, "x"))
+        link.advance()
+
+    broker.do(send)
+    return sent[0]
+
+
 @pytest.mark.parametrize(("acquired", "is_marked"), [(True, False), (False, True)])
 def test_a_redelivery(broker: Managed, connection: Connection, acquired: bool, is_marked: bool) -> None:
     """A queue that does not count deliveries says only that the message had another acquirer before."""
     got: SimpleQueue[Any] = SimpleQueue()
     connection.consume(queue("q"), got.put)
-    link = broker.back[broker.attached[-1].name]
-
-    def send() -> None:
-        link.delivery("1")
-        head = encode(AmqpSection.HEADER, [True, None, None, acquired])
-        link.send(head + encode(AmqpSection.PROPERTIES, [None, None, "/queues/q"]) + encode(AmqpSection.VALUE, "x"))
-        link.advance()
-
-    broker.do(send)
+    arrive(broker, 1, acquired)
     received = got.get(timeout=PATIENCE).message
     assert (received.redelivered, received.destination) == (is_marked, queue("q"))
+
+
+def test_a_queue_that_does_not_count_deliveries(broker: Managed, connection: Connection) -> None:
+    """A message that is released again and again becomes a dead letter; one that was accepted counts anew."""
+    got: SimpleQueue[Any] = SimpleQueue()
+    connection.consume(queue("q"), got.put)
+    sent, states = [], list[int]()
+    for number in range(2 + MAX_DELIVERIES):
+        sent.append(arrive(broker, number, acquired=number in (0, 2)))
+        delivery = got.get(timeout=PATIENCE)
+        delivery.accept() if number == 1 else delivery.release()
+
+    def has_all() -> bool:
+        broker.do(lambda: states.__setitem__(slice(None), [each.remote_state for each in sent]))
+        return all(states)
+
+    wait_until(has_all, "each delivery is settled")
+    modified = int(Delivery.MODIFIED)
+    assert states == [modified, Delivery.ACCEPTED, *[modified] * (MAX_DELIVERIES - 1), Delivery.REJECTED]
