@@ -58,7 +58,8 @@ def durable_on(connection: Connection, destination: Destination, name: str | Non
     """Return the name of a durable subscription, or None.
 
     Raises:
-        UsageError: the name is no string or empty, the destination is not a topic, or the connection has no client id.
+        UsageError: the name is no string or empty, the destination is not a topic, or there are none on this
+            connection.
     """
     if name is None:
         return None
@@ -68,8 +69,9 @@ def durable_on(connection: Connection, destination: Destination, name: str | Non
         raise UsageError(f"durable must be None, got {name!r}: only a topic has them; requests come to {destination}")
     if not connection.capabilities.durable_topics:
         raise UsageError(
-            f"durable must be None, got {name!r}: durable subscriptions need a client id, and the connection has none; "
-            "connect with clientId=NAME in the URL, if the broker supports them (capability `durable_topics`)"
+            f"durable must be None, got {name!r}: {connection.capabilities.broker} has no durable subscriptions on "
+            "this connection (capability `durable_topics`); those of ActiveMQ, Artemis and Qpid need a client id: "
+            "connect with clientId=NAME in the URL"
         )
     return name
 
