@@ -19,7 +19,7 @@ from brokers.adapter.redelivery import Releases
 from brokers.adapter.transaction import own_transaction
 from brokers.adapter.wait import epoch_milliseconds
 from brokers.amqp.consumer import AmqpConsumer, AmqpConsumerContext, AmqpDelivery
-from brokers.amqp.dialect import AmqpDialect, capabilities_of
+from brokers.amqp.dialect import AmqpDialect, capabilities_of, spell
 from brokers.amqp.endpoints import AmqpEndpoints
 from brokers.amqp.message_writer import to_stamped_message
 from brokers.amqp.outcomes import RedirectedError, ReleasedError
@@ -131,6 +131,18 @@ class AmqpConnection(LastingConnection[AmqpSession, AmqpConsumer]):
         sent = self._send(message, end_of(timeout), self.completion(), wait=wait)
         sent.on_settled(partial(report, on_sent))
         return sent.withdraw
+
+    def consumers(self, destination: Destination) -> int:
+        """Return the number of consumers of a queue, those of other connections included, at RabbitMQ.
+
+        Raises:
+            NoDestinationError: there is no such queue.
+            UnsupportedError: the broker has no management node, or `destination` is no queue.
+        """
+        session = self._usable(to_begin=True)
+        if not session.dialect.has_management or destination.kind is not DestinationKind.QUEUE:
+            raise UnsupportedError(f"{session.product} does not tell how many consumers {destination} has")
+        return session.management.consumers(spell(destination, session.dialect), self._timeout)
 
     def after_arrivals(self, function: Callable[[], None]) -> None:
         """Call `function` after the last message that was read together with the current one; see the base class."""

@@ -24,7 +24,7 @@ from brokers.amqp.engine import AmqpEngine, AmqpLink
 from brokers.amqp.outcomes import LIMIT, text_of
 from brokers.amqp.sections import AmqpSection, MalformedError, decode, encode
 from brokers.amqp.transfers import Transfer, credit_of, give_credit, read, send, settle
-from brokers.errors import BrokerError, NoAnswerError, UnsupportedError
+from brokers.errors import BrokerError, NoAnswerError, NoDestinationError, UnsupportedError
 from brokers.message import Destination, DestinationKind
 
 NODE: Final = "/management"
@@ -36,6 +36,9 @@ NAME_OCTETS: Final = 24
 
 MAX_ANSWER_OCTETS: Final = 1 << 20
 """Maximum size of an answer, in octets; a broker that sends more, or on the wrong link, has its connection ended."""
+
+NOT_FOUND: Final = "404"
+"""The status of an answer about what there is not."""
 
 OWN: Final = {"durable": False, "exclusive": True, "auto_delete": False, "arguments": {}}
 """A queue that only this connection consumes from, and that ends with it."""
@@ -55,17 +58,17 @@ class Management(AmqpLink):
         self._is_open = False  # whether the link that leads back is: an answer has no other way
         self._numbers = count(1)
         self._waiting: deque[tuple[bytes, bytes]] = deque()  # tags and octets of requests
-        self._asked: dict[str, SimpleQueue[str | BrokerError]] = {}
+        self._asked: dict[str, SimpleQueue[Any]] = {}
         self._octets = bytearray()
 
-    def ask(self, verb: str, path: str, body: Any = None) -> SimpleQueue[str | BrokerError]:
-        """Send a request, and return what will get the status or the error.
+    def ask(self, verb: str, path: str, body: Any = None) -> SimpleQueue[Any]:
+        """Send a request, and return what will get the body of the answer, or the error.
 
         Raises:
             ConnectionLostError: the connection has ended.
             BrokerError: the broker allows no more sessions.
         """
-        answer: SimpleQueue[str | BrokerError] = SimpleQueue()
+        answer: SimpleQueue[Any] = SimpleQueue()
         with self._engine.held():
             if self._session is None:
                 self._attach()
@@ -76,11 +79,11 @@ class Management(AmqpLink):
             self._send_waiting()
         return answer
 
-    def request(self, verb: str, path: str, body: Any = None, *, timeout: float) -> None:
-        """Send a request, and return once the broker has carried it out.
+    def request(self, verb: str, path: str, body: Any = None, *, timeout: float) -> Any:
+        """Send a request, and return the body of the answer once the broker has carried it out.
 
         Raises:
-            BrokerError: the broker refused it.
+            BrokerError: the broker refused it; NoDestinationError: it does not know what `path` names.
             NoAnswerError: the broker did not answer within `timeout` seconds.
             ConnectionLostError: the connection has ended.
         """
@@ -93,6 +96,7 @@ class Management(AmqpLink):
             raise NoAnswerError(f"{self._engine} did not answer {verb} {path} within {timeout:.1f} s") from None
         if isinstance(answer, BrokerError):
             raise answer
+        return answer
 
     def _attach(self) -> None:
         session = self._session = self._engine.begin_session(lambda condition: self._session_ended(session, condition))
@@ -147,9 +151,14 @@ class Management(AmqpLink):
         except (MalformedError, KeyError, TypeError):
             return
         status, asked = str(stated[3]), self._asked.pop(str(stated[5]), None)
-        if asked is not None:
-            reason = carried_reason(f"{status} {found.get(AmqpSection.VALUE) or ''}".rstrip())
-            asked.put(status if status.startswith("2") else BrokerError(f"the broker refused: {reason}"))
+        if asked is None:
+            return
+        body = found.get(AmqpSection.VALUE)
+        if status.startswith("2"):
+            asked.put(body)
+            return
+        kind = NoDestinationError if status == NOT_FOUND else BrokerError
+        asked.put(kind(carried_reason(f"the broker refused: {status} {body or ''}".rstrip())))
 
     def closed(self, link: Sender | Receiver, condition: Condition | None) -> None:
         """End the pair, with its session, and fail all that was asked."""
@@ -195,6 +204,19 @@ class Management(AmqpLink):
             self.delete(f"/queues/{name}")
             raise
         return f"/queues/{name}"
+
+    def consumers(self, path: str, timeout: float) -> int:
+        """Return the number of consumers of a queue, those of other connections included.
+
+        Raises:
+            NoDestinationError: there is no such queue.
+            BrokerError, NoAnswerError, ConnectionLostError: see `request`; the answer has no number.
+        """
+        told = self.request("GET", path, timeout=timeout)
+        number = told.get("consumer_count") if isinstance(told, dict) else None
+        if not isinstance(number, int):
+            raise BrokerError(f"{self._engine} did not say how many consumers {path} has")
+        return int(number)
 
     def delete(self, path: str) -> None:
         """Delete a queue of this connection, without waiting; it ends with the connection anyway."""

@@ -25,7 +25,7 @@ from brokers.adapter.dial import connected
 from brokers.adapter.failover import read_failover
 from brokers.connection import Connection
 from brokers.errors import BrokerError, LoginRefusedError, NoDestinationError, TlsError
-from brokers.message import Destination, Message
+from brokers.message import Destination, DestinationKind, Message
 from brokers.naming import NameNotFoundError, Names, NamingError
 from brokers.naming.allow_list import BrokerEndpoint, own_endpoint
 from brokers.network_schemes import NETWORK_SCHEMES
@@ -59,8 +59,12 @@ WAYS: Final[Mapping[str, Way]] = {
 """Ways to a broker, by scheme."""
 
 
+RABBITMQ: Final = "rabbitmq"
+"""The dialect of RabbitMQ 4."""
+
 CREATE_QUEUE: Final[Mapping[str, str]] = {
     "artemis": "artemis queue create --name {name} --address {name} --anycast --durable --auto-create-address",
+    RABBITMQ: "rabbitmqadmin declare queue name={name} queue_type=quorum durable=true",
     "qpid": "curl --user USER --request PUT --data '{{}}' http://HOST:8080/api/latest/queue/default/default/{name}",
 }
 """Commands that create a queue, by the dialects of brokers that do not create queues themselves, or may not."""
@@ -213,19 +217,52 @@ def check_destination(patient: Patient) -> CheckResult:
     if destination is None:
         return skipped("give --uri or --wsdl to check it")
     if not connection.capabilities.selectors:
-        return skipped(f"{destination} cannot be checked without taking its messages: the broker has no selectors")
+        return _check_untouched(patient, connection, destination)
     try:
         connection.consume(destination, lambda delivery: delivery.release(), selector=NOTHING_FITS).close()
     except NoDestinationError as error:
-        make = CREATE_QUEUE.get(connection.capabilities.dialect)
-        if make is None or destination.kind.is_topic:
-            return CheckResult(
-                CheckOutcome.FAILED, f"{error}; create it with the broker's own tools, and check again", LOOK_AGAIN
-            )
-        return CheckResult(CheckOutcome.FAILED, str(error), make.format(name=shlex.quote(destination.name or "")))
+        return _missing(connection, destination, error)
     except BrokerError as error:
         return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient))
     return ok(f"{destination} may be consumed from; no message was taken")
+
+
+def _missing(connection: Connection, destination: Destination, error: NoDestinationError) -> CheckResult:
+    make = CREATE_QUEUE.get(connection.capabilities.dialect)
+    if make is None or destination.kind.is_topic:
+        text = f"{error}; create it with the broker's own tools, and check again"
+        return CheckResult(CheckOutcome.FAILED, text, LOOK_AGAIN)
+    page = "docs/amqp.md#rabbitmq-4" if connection.capabilities.dialect == RABBITMQ else None
+    return CheckResult(CheckOutcome.FAILED, str(error), make.format(name=shlex.quote(destination.name or "")), page)
+
+
+def _check_untouched(patient: Patient, connection: Connection, destination: Destination) -> CheckResult:
+    """Check that a queue exists, if the broker tells: a consumer without a selector would take its messages."""
+    try:
+        told = consumers_told(connection, destination)
+    except NoDestinationError as error:
+        return _missing(connection, destination, error)
+    except BrokerError as error:
+        return CheckResult(CheckOutcome.FAILED, str(error), set_url(patient))
+    if told is None:
+        return skipped(f"{destination} cannot be checked without taking its messages: the broker has no selectors")
+    return ok(f"{destination} exists; whether the user may consume from it is not checked, as no message is taken")
+
+
+def consumers_told(connection: Connection, destination: Destination) -> int | None:
+    """Return the number of consumers of a queue by the broker's management node; None if it does not tell.
+
+    Raises:
+        NoDestinationError: there is no such queue.
+        BrokerError: the broker did not answer.
+    """
+    if connection.capabilities.dialect != RABBITMQ:
+        return None
+    from brokers.amqp.connection import AmqpConnection  # needs an extra, which a connection to RabbitMQ has
+
+    if not isinstance(connection, AmqpConnection) or destination.kind is not DestinationKind.QUEUE:
+        return None
+    return connection.consumers(destination)
 
 
 def check_replies(patient: Patient) -> CheckResult:
@@ -235,6 +272,9 @@ def check_replies(patient: Patient) -> CheckResult:
     if replies is None or replies.kind.is_topic:
         return skipped("replies do not come to a fixed queue" if patient.place else "give --uri or --wsdl to check it")
     if not connection.capabilities.selectors:
+        found = _check_untouched(patient, connection, replies)
+        if found.outcome is CheckOutcome.FAILED:
+            return found
         return skipped("the broker has no selectors, so a fixed reply queue belongs to one client")
     name = new_ping_id()
     try:

@@ -19,7 +19,7 @@ from brokers.embedded.connection import EmbeddedConnection
 from brokers.errors import BrokerError
 from brokers.message import DeliveryMode, Destination, Message, MessageType, properties, queue, topic
 from brokers.schemes import connect
-from soapjms.doctor.checks import NOTHING_FITS, WAYS, schemes_of
+from soapjms.doctor.checks import NOTHING_FITS, WAYS, consumers_told, schemes_of
 from soapjms.doctor.jolokia import consumers_by_jolokia
 from soapjms.doctor.model import CheckOutcome, CheckResult, Patient, ok, skipped
 
@@ -50,6 +50,8 @@ def check_consumers(patient: Patient) -> CheckResult:
     source = JOLOKIA if patient.jolokia is not None else SOURCES.get(dialect)
     if source is EMBEDDED and not isinstance(patient.connection, EmbeddedConnection):
         source = None  # it is over a network
+    if source is RABBITMQ and destination.kind.is_topic:
+        source = None
     if source is None:
         return skipped(f"cannot be known here: {UNTOLD.get(dialect, 'this broker does not tell its clients')}")
     try:
@@ -57,7 +59,9 @@ def check_consumers(patient: Patient) -> CheckResult:
     except (FutureTimeoutError, Empty):
         return skipped(f"cannot be known here: {source.title} gave no answer within {patient.timeout:g} s{ADVICE}")
     except (BrokerError, ValueError) as error:
-        return skipped(f"cannot be known here: {source.title}: {error}{'' if patient.jolokia else ADVICE}")
+        return skipped(
+            f"cannot be known here: {source.title}: {error}{'' if patient.jolokia or source is RABBITMQ else ADVICE}"
+        )
     return _result(destination, number, source)
 
 
@@ -82,6 +86,11 @@ def _ask_jolokia(patient: Patient, destination: Destination) -> int:
 def _ask_embedded(patient: Patient, destination: Destination) -> int:
     assert isinstance(patient.connection, EmbeddedConnection)
     return patient.connection.consumers(destination)
+
+
+def _ask_rabbitmq(patient: Patient, destination: Destination) -> int:
+    assert patient.connection is not None
+    return consumers_told(patient.connection, destination) or 0
 
 
 def _ask_advisories(patient: Patient, destination: Destination) -> int:
@@ -139,10 +148,12 @@ def _count_by_management(connection: Connection, destination: Destination, timeo
 
 EMBEDDED: Final = ConsumerCounter("the broker in this process", _ask_embedded)
 JOLOKIA: Final = ConsumerCounter("Jolokia", _ask_jolokia)
+RABBITMQ: Final = ConsumerCounter("the broker's management node", _ask_rabbitmq)
 SOURCES: Final[Mapping[str, ConsumerCounter]] = {
     "activemq": ConsumerCounter("the broker's advisories", _ask_advisories),
     "artemis": ConsumerCounter("the broker's management address", _ask_management),
     "embedded": EMBEDDED,
+    "rabbitmq": RABBITMQ,
 }
 """How each broker is asked, by its dialect."""
 
@@ -150,7 +161,7 @@ ADVICE: Final = "; --jolokia URL asks the broker's console instead"
 UNTOLD: Final = {
     "embedded": "soapjms broker does not tell its clients",
     "smqp": "SMQP has no command for it",
-    "rabbitmq": "RabbitMQ tells it only over HTTP, by its management plugin",
+    "rabbitmq": "RabbitMQ has a queue for each subscriber to a topic, and counts the consumers of queues only",
     "qpid": "Qpid Broker-J tells it only over HTTP, in its own console",
 }
 """Why other brokers do not tell, by their dialect."""

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from calling_kit import fresh
 from cli_kit import said
+from managed_kit import Managed
 from qpid_kit import Qpid
 from real_brokers import RealBroker
 from smqp_kit import prepared, running
@@ -22,6 +23,9 @@ import soapjms
 from brokers import Destination, queue, topic
 from brokers.amqp.listener import Listener
 from brokers.embedded import Broker
+from soapjms.doctor import CheckOutcome, Patient
+from soapjms.doctor.checks import check_destination, check_replies
+from soapjms.doctor.consumers import check_consumers
 
 KINDS = {"queue": queue, "topic": topic}
 
@@ -109,6 +113,27 @@ def test_on_qpid(qpid: Qpid) -> None:
     """It does not tell its clients."""
     seen = consumers(qpid.amqp_url, f"jms:queue:{fresh()}")
     assert seen["text"] == "cannot be known here: Qpid Broker-J tells it only over HTTP, in its own console"
+
+
+def test_on_rabbitmq() -> None:
+    """Its management node tells of queues: how many consumers one has, or that it must be made, and how."""
+    with Managed() as broker, soapjms.connect(broker.url) as connection:
+        patient = Patient(broker.url, destination=queue("a b"), replies=queue("r"), connection=connection)
+        for number, outcome in ((0, CheckOutcome.NOTE), (2, CheckOutcome.OK)):
+            broker.answers["GET"] = "200", {"consumer_count": number}
+            assert check_destination(patient).outcome is CheckOutcome.OK
+            assert check_replies(patient).outcome is CheckOutcome.SKIPPED
+            assert check_consumers(patient).outcome is outcome
+        broker.answers["GET"] = "404", "queue 'a b' in vhost '/' not found"
+        missing, no_replies = check_destination(patient), check_replies(patient)
+        broker.answers["GET"] = "403", "no"
+        assert check_destination(patient).outcome is CheckOutcome.FAILED
+        patient.destination = topic("t")
+        assert check_destination(patient).outcome is CheckOutcome.SKIPPED
+        assert "counts the consumers of queues only" in check_consumers(patient).text
+    assert (missing.outcome, no_replies.outcome) == (CheckOutcome.FAILED, CheckOutcome.FAILED)
+    assert missing.command == "rabbitmqadmin declare queue name='a b' queue_type=quorum durable=true"
+    assert missing.page == "docs/amqp.md#rabbitmq-4"
 
 
 def test_over_smqp_without_an_account() -> None:

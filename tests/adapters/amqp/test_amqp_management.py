@@ -6,15 +6,14 @@ The peer here answers as RabbitMQ 4.0.5 was seen to do. `make soak` runs the who
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-import proton
 import pytest
-from amqp_kit import PATIENCE, Peer, settle, text, wait_until
-from proton import Condition, Delivery, Receiver, Sender
+from amqp_kit import PATIENCE, Peer, text, wait_until
+from managed_kit import Managed
+from proton import Condition, Delivery
 
 import brokers
 from brokers import (
@@ -25,71 +24,17 @@ from brokers import (
     DestinationGoneError,
     DestinationKind,
     NoAnswerError,
+    NoDestinationError,
     UnsupportedError,
     UsageError,
     queue,
     topic,
 )
 from brokers.adapter.redelivery import MAX_DELIVERIES
+from brokers.amqp import AmqpConnection
 from brokers.amqp.sections import AmqpSection, encode
 
 OWN = {"durable": False, "exclusive": True, "auto_delete": False, "arguments": {}}
-
-
-@dataclass
-class Managed(Peer):
-    """A broker that makes queues on request.
-
-    Attributes:
-        asked: the requests: verb, path, body.
-        answers: status and body of an answer by verb; a verb that is not there is not answered.
-        released: addresses that messages are given back from.
-        refuses_subscriptions: whether nobody may consume from the queue of a subscription.
-    """
-
-    product: str | None = "RabbitMQ"
-    asked: list[tuple[str, str, Any]] = field(default_factory=list)
-    answers: dict[str, tuple[str, Any]] = field(
-        default_factory=lambda: {"PUT": ("201", {"name": "x"}), "POST": ("204", None), "DELETE": ("200", None)}
-    )
-    released: set[str] = field(default_factory=set)
-    refuses_subscriptions: bool = False
-    back: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.on_transfer = self._serve_message
-
-    def _attach(self, link: Any) -> None:
-        if isinstance(link, Sender):
-            self.back[link.name] = link
-            if self.refuses_subscriptions and "/subscription." in link.remote_source.address:
-                self.refuses[link.remote_source.address] = Condition("amqp:unauthorized-access")
-        super()._attach(link)
-
-    def _serve_message(self, delivery: Any, octets: bytes) -> None:
-        message = proton.Message()
-        message.decode(octets)
-        if delivery.link.target.address != "/management":
-            settle(delivery, Delivery.RELEASED if message.address in self.released else Delivery.ACCEPTED)
-            return
-        assert delivery.settled
-        assert message.reply_to == "$me"
-        self.asked.append((str(message.subject), str(message.address), message.body))
-        if message.subject in self.answers:
-            self.answer(delivery.link, message)
-
-    def answer(self, link: Receiver, message: proton.Message) -> None:
-        """Answer a request by the other link of its pair."""
-        back = self.back[link.name]
-        assert back.credit >= 1
-        status, body = self.answers[str(message.subject)]
-        answer = proton.Message(
-            subject=status, correlation_id=message.id, body=body, properties={"http:response": "1.1"}
-        )
-        sent = back.delivery(f"{message.id}")
-        back.send(answer.encode())
-        back.advance()
-        sent.settle()
 
 
 @pytest.fixture
@@ -154,6 +99,22 @@ def test_a_topic_that_cannot_be_consumed_from(broker: Managed, refused: str) -> 
             connection.consume(topic("news"), print)
         wait_until(lambda: [each[0] for each in broker.asked] == ["PUT", "POST", "DELETE"], "the queue is deleted")
         assert broker.asked[2][1] == broker.asked[0][1]
+
+
+def test_consumers_of_a_queue(broker: Managed, connection: Connection) -> None:
+    """The broker tells their number, and that there is no such queue."""
+    assert isinstance(connection, AmqpConnection)
+    broker.answers["GET"] = "200", {"name": "a/b", "consumer_count": 2}
+    assert connection.consumers(queue("a/b")) == 2
+    assert broker.asked == [("GET", "/queues/a%2Fb", None)]
+    broker.answers["GET"] = "404", "queue 'a/b' in vhost '/' not found"
+    with pytest.raises(NoDestinationError, match="404 queue 'a/b' in vhost '/' not found"):
+        connection.consumers(queue("a/b"))
+    broker.answers["GET"] = "200", None
+    with pytest.raises(BrokerError, match="did not say how many consumers /queues/a%2Fb has"):
+        connection.consumers(queue("a/b"))
+    with pytest.raises(UnsupportedError, match="does not tell how many consumers topic:t has"):
+        connection.consumers(topic("t"))
 
 
 def test_refused_request(broker: Managed, connection: Connection) -> None:
