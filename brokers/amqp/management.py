@@ -10,6 +10,7 @@ Spec: AMQP Request-Response Messaging with Link Pairing 1.0; HTTP over AMQP 1.0 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -196,7 +197,7 @@ class Management(AmqpLink):
             BrokerError, NoAnswerError, ConnectionLostError: see `request`.
         """
         name = f"subscription.{token_hex(NAME_OCTETS)}"
-        self.request("PUT", f"/queues/{name}", {**OWN, "auto_delete": True}, timeout=timeout)
+        self.make(f"/queues/{name}", {**OWN, "auto_delete": True}, timeout)
         binding: Any = {"source": TOPICS, "binding_key": topic.name, "destination_queue": name, "arguments": {}}
         try:
             self.request("POST", "/bindings", binding, timeout=timeout)
@@ -204,6 +205,18 @@ class Management(AmqpLink):
             self.delete(f"/queues/{name}")
             raise
         return f"/queues/{name}"
+
+    def make(self, path: str, properties: Mapping[str, Any], timeout: float) -> None:
+        """Make a queue; without an answer it is deleted, as it may be made later.
+
+        Raises:
+            BrokerError, NoAnswerError, ConnectionLostError: see `request`.
+        """
+        try:
+            self.request("PUT", path, properties, timeout=timeout)
+        except NoAnswerError:
+            self.delete(path)
+            raise
 
     def consumers(self, path: str, timeout: float) -> int:
         """Return the number of consumers of a queue, those of other connections included.
@@ -238,14 +251,14 @@ class ManagedQueue:
 
         Raises:
             UnsupportedError: a temporary topic is asked for.
-            BrokerError, NoAnswerError, ConnectionLostError: see `Management.request`.
+            BrokerError, NoAnswerError, ConnectionLostError: see `Management.make`.
         """
         if self._kind is not DestinationKind.TEMPORARY_QUEUE:
             raise UnsupportedError("RabbitMQ has no temporary topics: use a temporary queue")
         name = token_hex(NAME_OCTETS)
         address = spell(Destination(self._kind, name), self._dialect)
         self._path = address
-        self._management.request("PUT", self._path, OWN, timeout=timeout)
+        self._management.make(self._path, OWN, timeout)
         return Destination(self._kind, name, address=address)
 
     def end(self) -> None:

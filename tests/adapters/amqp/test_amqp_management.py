@@ -126,13 +126,16 @@ def test_refused_request(broker: Managed, connection: Connection) -> None:
     assert connection.temporary().name
 
 
-def test_no_answer() -> None:
-    """It is an error after the time of the connection, and an answer that comes later is for nobody."""
+@pytest.mark.parametrize("what", ["temporary", "topic"])
+def test_no_answer(what: str) -> None:
+    """It is an error after the time of the connection; the queue is deleted, as it may be made later, for nobody."""
     with Managed() as broker:
         put = broker.answers.pop("PUT")
         with brokers.connect(broker.url, timeout=1.0) as connection:
-            with pytest.raises(NoAnswerError, match=r"did not answer PUT /queues/temporary-queue\.\S+ within 1.0 s"):
-                connection.temporary()
+            with pytest.raises(NoAnswerError, match=r"did not answer PUT /queues/[a-z-]+\.\S+ within 1.0 s"):
+                connection.temporary() if what == "temporary" else connection.consume(topic("t"), print)
+            wait_until(lambda: [each[0] for each in broker.asked] == ["PUT", "DELETE"], "the queue is deleted")
+            assert broker.asked[1][1] == broker.asked[0][1]
             broker.answers["PUT"] = put
             assert connection.temporary().name
 
