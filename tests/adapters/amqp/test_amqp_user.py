@@ -32,7 +32,7 @@ from brokers import (
 )
 from brokers.amqp import AmqpConnection
 from brokers.amqp.endpoints import redirected
-from brokers.amqp.outcomes import RedirectedError
+from brokers.amqp.outcomes import RedirectedError, ReleasedError
 from brokers.amqp.send import OutgoingMessage
 from brokers.amqp.url import AmqpOptions, login_of
 
@@ -137,7 +137,7 @@ OUTCOMES: dict[str, tuple[Callable[[Any], None], type[Exception], str]] = {
         SendFailedError,
         "amqp:not-implemented",
     ),
-    "released": (lambda d: settle(d, Delivery.RELEASED), SendFailedError, "released"),
+    "released": (lambda d: settle(d, Delivery.RELEASED), ReleasedError, "released"),
     "modified": (
         lambda d: settle(d, Delivery.MODIFIED, failed=True, undeliverable=True),
         SendFailedError,
