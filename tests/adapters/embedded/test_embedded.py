@@ -278,7 +278,7 @@ class TestTransactions(EmbeddedFixtures):
         inbox = Inbox(accept=False)
         with broker.connect() as other, connection.consume(ORDERS, inbox):
             send(connection, text(ORDERS, "a"))
-            with pytest.raises(ValueError, match=r"must be .* this connection"):
+            with pytest.raises(ValueError, match="another connection"):
                 other.begin().accept(inbox.next())
-            with pytest.raises(ValueError, match=r"must be .* this connection"):
+            with pytest.raises(ValueError, match="another connection"):
                 connection.send(text(ORDERS, "b"), other.begin())

@@ -247,9 +247,9 @@ class TestDeliveries(Fixtures):
         transaction = connection.begin()
         transaction.accept(delivery)
         transaction.commit().result(PATIENCE)
-        with pytest.raises(ValueError, match=r"must be .* this connection"):
+        with pytest.raises(ValueError, match="another connection"):
             other.begin().accept(delivery)
-        with pytest.raises(ValueError, match=r"must be .* this connection"):
+        with pytest.raises(ValueError, match="another connection"):
             other.send(message_to(queue(name)), connection.begin())
         with pytest.raises(ClosedError):
             transaction.send(message_to(queue(name)))
