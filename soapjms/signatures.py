@@ -14,7 +14,6 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
-from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +30,7 @@ from soapjms.protocol.attachments import XOP_INCLUDE
 from soapjms.protocol.envelope import Envelope, is_among
 from soapjms.protocol.errors import InvalidAttachmentError, UsageError
 from soapjms.protocol.text import named, reason_of
+from soapjms.protocol.xml import parse_canonical
 from soapjms.security import WSSE, WSU, Nonces, check_positive, check_timestamp, only_child, refused
 from soapjms.service.request import Request
 from soapjms.validation import block_names
@@ -268,13 +268,7 @@ def octets_signed(signature: etree._Element) -> bytes:
     """
     info = signature.find(f"{{{DS}}}SignedInfo")
     assert info is not None
-    octets = BytesIO(etree.tostring(info, with_tail=False))  # with the namespaces of all its ancestors
-    # lxml leaves out a prefix that it has met nowhere, and no document can have this one: so it is told to look for it.
-    reading = etree.iterparse(octets, tag="#default", resolve_entities=False, no_network=True, huge_tree=True)
-    for _ in reading:  # which finds none
-        pass
-    alone = reading.root
-    assert alone is not None, "it was read to its end"
+    alone = parse_canonical(etree.tostring(info, with_tail=False))  # with the namespaces of all its ancestors
     given = alone.find(f"{{{DS}}}CanonicalizationMethod/{{{EXCLUSIVE}}}InclusiveNamespaces")
     prefixes = [] if given is None else given.get("PrefixList", "").split()
     return etree.tostring(alone, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=prefixes)

@@ -181,3 +181,17 @@ def test_want_of_memory_for_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_document_of_our_own(text: str) -> None:
     """It is read, however large."""
     assert xml.parse_own(f"<a>{text}</a>".encode()).text == text
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "written"),
+    [
+        ([], b'<p:b xmlns:p="urn:p"></p:b>'),
+        (["#default"], b'<p:b xmlns="urn:x" xmlns:p="urn:p"></p:b>'),
+        (["#default", "q"], b'<p:b xmlns="urn:x" xmlns:p="urn:p" xmlns:q="urn:q"></p:b>'),
+    ],
+)
+def test_prefixes_of_a_canonical_form(prefixes: list[str], written: bytes) -> None:
+    """The default namespace can be one of those that are written though nothing uses them."""
+    root = xml.parse_canonical(b'<a xmlns="urn:x" xmlns:p="urn:p" xmlns:q="urn:q"><p:b/></a>')
+    assert etree.tostring(root[0], method="c14n", exclusive=True, inclusive_ns_prefixes=prefixes) == written

@@ -701,7 +701,7 @@ sys.stdin.read()
 
     def test_often_locked(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Transactions of others are no problem while they are short, however many there are."""
-        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED_SECONDS", 1.0)
+        monkeypatch.setattr("soapjms.service.store.sqlite.LOCKED_SECONDS", 10.0)
         problems = set[str]()
         with SqliteStore(path, lease=0.2) as store, closing(sqlite3.connect(path, isolation_level=None)) as holder:
             holder.execute("PRAGMA synchronous = OFF")  # a commit takes no time
