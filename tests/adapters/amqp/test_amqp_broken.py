@@ -202,8 +202,8 @@ def test_what_answers_the_same_twice() -> None:
 
 
 def hold_up(broker: BrokenBroker, connection: brokers.Connection, size: int, count: int) -> threading.Thread:
-    """Send messages to a broker that does not read, until nothing more is sent; return the thread that goes on."""
-    broker.is_deaf = True
+    """Send messages to a broker that reads no more, until nothing more is sent; return the thread that goes on."""
+    before = len(broker.links)
 
     def send() -> None:
         with suppress(BrokerError):  # it was lost
@@ -212,6 +212,8 @@ def hold_up(broker: BrokenBroker, connection: brokers.Connection, size: int, cou
 
     thread = threading.Thread(target=send, name="sends", daemon=True)
     thread.start()
+    broker.until(lambda: len(broker.links) > before)  # otherwise it would have given no credit
+    broker.is_deaf = True
     return thread
 
 
