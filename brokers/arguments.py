@@ -128,6 +128,11 @@ def is_coroutine(function: object) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
+def is_plain_function(given: object) -> bool:
+    """Say whether a function can be called and answers at once: what an `async` one returns would count as true."""
+    return callable(given) and not is_coroutine(given)
+
+
 def plain_answer(found: T, name: str) -> T:
     """Return the answer of a caller's function that decides something, such as who is let in.
 
@@ -145,7 +150,7 @@ def check_callback(given: object, name: str) -> None:
     Raises:
         UsageError: it cannot be called, or is `async def`: nobody would await it, so it would never run.
     """
-    if is_coroutine(given) or not callable(given):
+    if not is_plain_function(given):
         raise UsageError(f"{name} must be a plain function, not async def, got {given!r}")
 
 

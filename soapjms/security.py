@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
-from brokers.arguments import is_coroutine, is_number, plain_answer, switch
+from brokers.arguments import is_coroutine, is_number, is_plain_function, plain_answer, switch
 from brokers.listeners.guesses import Guesses
 from soapjms.middleware import takes
 from soapjms.protocol.envelope import blocks_for
@@ -218,11 +218,6 @@ class Nonces:
 # UsernameTokens
 
 
-def _is_plain(function: object) -> bool:
-    """Say whether a function can be asked; what an `async` one returns would count as true."""
-    return callable(function) and not is_coroutine(function)
-
-
 class UsernameTokens:
     """A `verify` hook for UsernameTokens, with text or digest passwords. The identity is the user's name.
 
@@ -262,9 +257,9 @@ class UsernameTokens:
             raise UsageError("digest_only needs passwords: a digest can only be made from the password itself")
         check_positive(max_age=max_age, skew=skew, max_nonces=max_nonces)
         self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
-        if check is None and not _is_plain(self._password_of):
+        if check is None and not is_plain_function(self._password_of):
             raise UsageError(f"passwords must be a mapping or a plain function (user), got {type(passwords).__name__}")
-        if check is not None and not _is_plain(check):
+        if check is not None and not is_plain_function(check):
             raise UsageError(f"check must be a plain function (user, password), got {type(check).__name__}")
         self._check = check
         self._digest_only = digest_only

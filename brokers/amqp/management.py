@@ -140,9 +140,7 @@ class Management(AmqpLink):
             self._engine.break_off(
                 LIMIT, f"the broker sent more than {MAX_ANSWER_OCTETS} octets in answer to a request"
             )
-        if arrived is None:
-            return
-        if arrived.is_partial:
+        if arrived is None or arrived.is_partial:
             return
         octets, self._octets = bytes(self._octets), bytearray()
         settle(transfer)
@@ -197,14 +195,15 @@ class Management(AmqpLink):
             BrokerError, NoAnswerError, ConnectionLostError: see `request`.
         """
         name = f"subscription.{token_hex(NAME_OCTETS)}"
-        self.make(f"/queues/{name}", {**OWN, "auto_delete": True}, timeout)
+        path = f"/queues/{name}"
+        self.make(path, {**OWN, "auto_delete": True}, timeout)
         binding: Any = {"source": TOPICS, "binding_key": topic.name, "destination_queue": name, "arguments": {}}
         try:
             self.request("POST", "/bindings", binding, timeout=timeout)
         except BrokerError:
-            self.delete(f"/queues/{name}")
+            self.delete(path)
             raise
-        return f"/queues/{name}"
+        return path
 
     def make(self, path: str, properties: Mapping[str, Any], timeout: float) -> None:
         """Make a queue; without an answer it is deleted, as it may be made later.
@@ -256,10 +255,9 @@ class ManagedQueue:
         if self._kind is not DestinationKind.TEMPORARY_QUEUE:
             raise UnsupportedError("RabbitMQ has no temporary topics: use a temporary queue")
         name = token_hex(NAME_OCTETS)
-        address = spell(Destination(self._kind, name), self._dialect)
-        self._path = address
+        self._path = spell(Destination(self._kind, name), self._dialect)
         self._management.make(self._path, OWN, timeout)
-        return Destination(self._kind, name, address=address)
+        return Destination(self._kind, name, address=self._path)
 
     def end(self) -> None:
         """Delete the queue; see `Management.delete`."""

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
-from brokers.arguments import is_coroutine
+from brokers.arguments import is_plain_function
 from soapjms import events
 from soapjms.bridge.message import GZIP, http_form, read_http, taken
 from soapjms.protocol.content import gunzip
@@ -70,7 +70,7 @@ class WsgiService(Operations):
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(policy=policy)
-        if not callable(app) or is_coroutine(app):
+        if not is_plain_function(app):
             seen = f"the ASGI application {app!r}" if callable(app) else f"{app!r}"
             raise UsageError(f"app must be a WSGI application, called with (environ, start_response), got {seen}")
         if not isinstance(path, str) or not path.startswith("/"):

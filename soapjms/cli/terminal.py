@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 from functools import partial
-from io import TextIOWrapper
 from typing import Any, Final
 
 import click
@@ -18,12 +16,7 @@ PLAIN_WIDTH: Final = 160
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the console that a command prints to: the terminal, or lines of a fixed width without one.
-
-    Characters that the encoding of the terminal or file cannot hold, such as arrows, are printed as escapes.
-    """
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # as that of stderr always is
+    """Return the console that a command prints to: the terminal, or lines of a fixed width without one."""
     make = partial(Console, stderr=stderr, highlight=False, emoji=False)  # no picture for what is between colons
     found = make()
     return found if found.is_terminal else make(width=PLAIN_WIDTH)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from typing import Final
 
 from brokers.arguments import finite, items
 from brokers.errors import UsageError
+from brokers.smqp.protocol.commands import MAX_PORT
 from brokers.smqp.protocol.dialect import STRICT, SmqpDialect
 from brokers.smqp.protocol.messages import SmqpLimits
-
-MAX_PORT: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

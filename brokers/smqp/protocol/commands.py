@@ -127,10 +127,14 @@ def _write_since(command: Command, dialect: SmqpDialect) -> str:
     return "" if command.since is None else format_date(command.since, dialect)
 
 
+MAX_PORT: Final = 65_535
+"""The largest number of a port."""
+
+
 def _read_port(scanner: Scanner, dialect: SmqpDialect) -> Fields:
     port = parse_number(scanner.word("a port"), "a port")
-    if not 0 < port < 65536:
-        raise bad(f"a port must be a number from 1 to 65535, got {port}")
+    if not 0 < port <= MAX_PORT:
+        raise bad(f"a port must be a number from 1 to {MAX_PORT}, got {port}")
     return {"port": port}
 
 

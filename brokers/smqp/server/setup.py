@@ -36,6 +36,7 @@ from typing import Any, Final
 from brokers.arguments import is_count, items
 from brokers.errors import UsageError
 from brokers.files import check_files, reason_of
+from brokers.smqp.protocol.commands import MAX_PORT
 from brokers.smqp.protocol.dialect import LENIENT
 from brokers.smqp.protocol.dialogue import SERVER_PORT
 from brokers.smqp.protocol.replies import RefusedError
@@ -47,7 +48,6 @@ from brokers.smqp.server.rights import Right
 from brokers.smqp.server.topics import PARAMETERS, check_parameters
 
 MAX_FILE_OCTETS: Final = 1 << 20
-MAX_PORT: Final = 65_535
 ACCOUNT_KEYS: Final = frozenset({"password", "password_file", "admin", "peer", "rights"})
 LINK_KEYS: Final = frozenset({"host", "port", "account", "password", "password_file", "topics"})
 KEYS: Final = frozenset({"context", "accounts", "topics", "links", "anyone"})
